@@ -38,13 +38,13 @@ pub const NAMES: &[&str] = &[
 /// With `own_first` our own come first. Relative ones are left out, and so is the second of two that are equal.
 pub fn search_path<'a>(
     configured: Option<&'a Path>,
-    of_runtime: impl IntoIterator<Item = &'a Path>,
+    runtime: impl IntoIterator<Item = &'a Path>,
     own_first: bool,
 ) -> Vec<PathBuf> {
     let own = Path::new(PLUGIN_DIR);
     let first = own_first.then_some(own).into_iter().chain(configured);
     let mut path: Vec<PathBuf> = Vec::new();
-    for dir in first.chain(of_runtime).chain([own, Path::new(COMMON_DIR)]) {
+    for dir in first.chain(runtime).chain([own, Path::new(COMMON_DIR)]) {
         if dir.is_absolute() && !path.iter().any(|known| known == dir) {
             path.push(dir.to_owned());
         }

@@ -12,7 +12,7 @@ use clap_complete::{Shell, generate};
 pub const VERSION: &str = "@VERSION@";
 
 /// Returns every file for a program, by its path: `man/…` and `completions/…`. Hidden commands are in none of them.
-pub fn of_program(command: &Command) -> BTreeMap<String, Vec<u8>> {
+pub fn files(command: &Command) -> BTreeMap<String, Vec<u8>> {
     let name = command.get_name().to_owned();
     let mut files = manual(command.clone());
     let mut command = without_hidden(command);
@@ -35,7 +35,7 @@ pub fn check(command: Command, dir: &str) {
         Some(_) => command.version(VERSION),
         None => command,
     };
-    let files = of_program(&command);
+    let files = files(&command);
     if env::var_os("UPDATE_EXPECT").is_some() {
         for (path, bytes) in &files {
             let path = pages.join(path);
@@ -149,7 +149,7 @@ mod tests {
             .arg(option("secretoption").hide(true))
             .subcommand(group)
             .subcommand(Command::new("secretcommand").hide(true));
-        let files = of_program(&command);
+        let files = files(&command);
         let names: Vec<_> = files.keys().map(String::as_str).collect();
         assert_eq!(
             names,

@@ -209,7 +209,7 @@ pub fn list(dir: &Path) -> Result<Vec<Entry>, CacheError> {
 }
 
 /// Returns the entries of one container, the oldest first.
-pub fn of_container(dir: &Path, container: &ContainerId) -> Result<Vec<Entry>, CacheError> {
+pub fn container_entries(dir: &Path, container: &ContainerId) -> Result<Vec<Entry>, CacheError> {
     let mut found: Vec<(SystemTime, Entry)> = Vec::new();
     let names_container = names_container(container);
     let is_complete = |name: &[u8]| !name.starts_with(b".") && names_container(name);
@@ -400,7 +400,7 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .mode(0o600)
         .open(path)?;
     file.write_all(bytes)?;
-    // The kernel stamps files by a clock that advances in steps of milliseconds only, but `of_container` returns entries in the order in
+    // The kernel stamps files by a clock that advances in steps of milliseconds only, but `container_entries` returns entries in the order in
     // which they were written, which is that of the container's networks.
     let time = {
         let mut former = FORMER_TIME.lock().unwrap_or_else(PoisonError::into_inner);

@@ -167,7 +167,7 @@ impl App {
         let (config, root) = (Arc::new(config), Arc::new(root));
         let readiness = match purpose {
             Purpose::Multiplexer => readiness(&config),
-            Purpose::Plugins => Readiness::of_plugins(&[Gate::Discovery, Gate::Plugins]),
+            Purpose::Plugins => Readiness::for_plugins(&[Gate::Discovery, Gate::Plugins]),
         };
         let (readiness, metrics) = (Arc::new(readiness), Arc::<Metrics>::default());
         let definitions = Arc::new(Definitions::new(identity.crd_chart()));

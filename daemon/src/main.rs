@@ -215,7 +215,7 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
         namespace: variable("POD_NAMESPACE"),
         daemon_set: variable("MULTUS_DAEMONSET"),
         crd_chart: variable("MULTUS_CRD_CHART"),
-        plugin_environment: exec::of_plugins(std::env::vars_os()),
+        plugin_environment: exec::plugin_environment(std::env::vars_os()),
     };
     let root = arguments
         .root

@@ -111,7 +111,7 @@ impl Readiness {
     }
 
     /// The same for a daemon that never serves pods: gates of the serving daemon stay open.
-    pub fn of_plugins(closed: &[Gate]) -> Self {
+    pub fn for_plugins(closed: &[Gate]) -> Self {
         let purpose = Purpose::Plugins;
         let readiness = Self::new(closed);
         Self {

@@ -22,7 +22,7 @@ use api::version;
 use clap::{Parser, Subcommand};
 use cmdline::VersionFlag;
 
-use crate::{commands::PREFIX, settings::Role};
+use crate::commands::PREFIX;
 
 /// Multus for an unmodified K3s or RKE2
 #[derive(Debug, Parser)]
@@ -53,18 +53,6 @@ enum Command {
         after_help = "Examples:\n  multus-distro run --multus -- k3s server --data-dir /data/k3s\n  multus-distro run --multus -- k3s agent --server https://10.0.0.1:6443"
     )]
     Run(commands::run::Args),
-    /// The former name of `run` for servers, which units of earlier installations start
-    #[command(
-        hide = true,
-        after_help = "Example:\n  multus-distro run --multus -- k3s server"
-    )]
-    Server(commands::run::Args),
-    /// The former name of `run` for agents
-    #[command(
-        hide = true,
-        after_help = "Example:\n  multus-distro run --multus -- k3s agent"
-    )]
-    Agent(commands::run::Args),
     /// The embedded charts
     #[command(subcommand)]
     Chart(commands::chart::Command),
@@ -97,9 +85,7 @@ fn main() -> ExitCode {
     let outcome = match arguments.command {
         Command::Stage(args) => commands::stage::run(&args),
         Command::Unstage(args) => commands::stage::run_unstage(&args),
-        Command::Run(args) => commands::run::run(&args, None),
-        Command::Server(args) => commands::run::run(&args, Some(Role::Server)),
-        Command::Agent(args) => commands::run::run(&args, Some(Role::Agent)),
+        Command::Run(args) => commands::run::run(&args),
         Command::Chart(command) => commands::chart::run(&command),
         Command::Images(command) => commands::images::run(&command),
         Command::Verify(args) => commands::verify::run(&args),

@@ -60,7 +60,7 @@ impl Service {
             let value = self.environment.get(name).cloned();
             value.filter(|value| !value.is_empty())
         };
-        let installed = self.drop_in.as_deref().and_then(Features::of_drop_in);
+        let installed = self.drop_in.as_deref().and_then(Features::parse_drop_in);
         let distro = distro.or(installed.and_then(|features| features.distro));
         settings::read(root, &self.args(), variable, distro)
     }
@@ -133,8 +133,8 @@ fn find(
 pub(crate) fn own_drop_ins(root: &Root) -> Vec<PathBuf> {
     let dir = Path::new("/etc/systemd/system");
     let names = root.list(dir).unwrap_or_default();
-    let of_services = names.iter().filter(|name| name.ends_with(".service.d"));
-    let paths = of_services.map(|name| dir.join(name).join(unit::DROP_IN));
+    let service_dirs = names.iter().filter(|name| name.ends_with(".service.d"));
+    let paths = service_dirs.map(|name| dir.join(name).join(unit::DROP_IN));
     let is_ours = |path: &PathBuf| {
         let bytes = root.read(path, MAX).unwrap_or_default();
         unit::original_command(&String::from_utf8_lossy(&bytes)).is_some()
@@ -239,11 +239,11 @@ fn drop_ins(root: &Root, unit: &str) -> Vec<PathBuf> {
     let own = DIRS
         .iter()
         .flat_map(|dir| names.iter().map(|name| Path::new(dir).join(name)));
-    let of_all = DIRS
+    let general = DIRS
         .iter()
         .map(|dir| Path::new(dir).join(unit::DROP_INS_OF_ALL));
     let mut found: BTreeMap<String, PathBuf> = BTreeMap::new();
-    for dir in own.chain(of_all) {
+    for dir in own.chain(general) {
         for file in root.list(&dir).unwrap_or_default() {
             let ending = Path::new(&file).extension();
             if ending.is_some_and(|ending| ending == "conf") && file != DROP_IN {

@@ -265,7 +265,7 @@ impl Features {
     }
 
     /// Reads the options of a drop-in.
-    pub(crate) fn of_drop_in(text: &str) -> Option<Self> {
+    pub(crate) fn parse_drop_in(text: &str) -> Option<Self> {
         let start = exec_start(&[text.to_owned()]).ok()?;
         let args = split_args(&start).into_iter();
         let args: Vec<String> = args.take_while(|arg| arg != "--").collect();
@@ -482,13 +482,13 @@ mod tests {
                 vpn: Some((file.to_owned(), networks)),
             };
             let text = drop_in(program, "k3s agent", &features.options().unwrap()).unwrap();
-            assert_eq!(Features::of_drop_in(&text).as_ref(), Some(&features));
+            assert_eq!(Features::parse_drop_in(&text).as_ref(), Some(&features));
             assert_eq!(text.contains("--multus"), multus);
         }
         // An argument of the distro is none of ours.
         let command = "/usr/local/bin/k3s agent --vpn-auth-file /x";
         let without = drop_in(program, command, &[MULTUS_OPTION.to_owned()]).unwrap();
-        assert_eq!(Features::of_drop_in(&without).unwrap().vpn, None);
+        assert_eq!(Features::parse_drop_in(&without).unwrap().vpn, None);
         let order = "[Unit]\nWants=multus-vpn.service\nAfter=multus-vpn.service\n[Service]\n";
         assert!(text.contains(order), "{text}");
         let unit = [vpn_unit(program, file, &Selection::default()).unwrap()];

@@ -45,7 +45,7 @@ pub struct Command {
 }
 
 /// Returns the commands of a line; several stand in a pipe or a list.
-pub(crate) fn of_line(at: &str, line: &str) -> Result<Vec<Command>, String> {
+pub(crate) fn parse_line(at: &str, line: &str) -> Result<Vec<Command>, String> {
     let mut found = Vec::new();
     for words in split(line)? {
         let mut words = words.into_iter().peekable();
@@ -144,7 +144,7 @@ mod tests {
 
     #[track_caller]
     fn check(line: &str, expected: &[(&str, &[&str])]) {
-        let found = of_line("p:1", line).unwrap();
+        let found = parse_line("p:1", line).unwrap();
         let found: Vec<(&str, Vec<&str>)> = found
             .iter()
             .map(|one| {
@@ -188,7 +188,11 @@ mod tests {
 
     #[test]
     fn unknown_programs_and_open_quotes_are_errors() {
-        assert!(of_line("p:1", "heml list").unwrap_err().contains("`heml`"));
-        assert!(of_line("p:1", "helm 'x").unwrap_err().contains("quote"));
+        assert!(
+            parse_line("p:1", "heml list")
+                .unwrap_err()
+                .contains("`heml`")
+        );
+        assert!(parse_line("p:1", "helm 'x").unwrap_err().contains("quote"));
     }
 }

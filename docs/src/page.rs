@@ -183,7 +183,7 @@ impl Page {
             let is_parsed = !matches!(block.check, Ok(Check::Elsewhere(_)));
             joined(&block.text).map(move |(number, line)| {
                 let at = format!("{}:{}", self.path, block.line + number);
-                match commands::of_line(&at, &line) {
+                match commands::parse_line(&at, &line) {
                     // Anything may be in a block that runs elsewhere; our own commands in it are checked all the same.
                     Err(_) if !is_parsed => Ok(Vec::new()),
                     found => found.map_err(|error| format!("{at}: {error}")),

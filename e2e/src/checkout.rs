@@ -6,7 +6,7 @@ use std::{
     process::Command,
 };
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 
 use crate::sh;
 
@@ -25,6 +25,14 @@ pub(crate) fn xtask() -> anyhow::Result<PathBuf> {
         xtask.display()
     );
     Ok(xtask)
+}
+
+/// Returns the numbers of a version, without its prerelease.
+pub(crate) fn numbers(version: &str) -> anyhow::Result<[u64; 3]> {
+    let numbers = version.split(['.', '-']).take(3).map(str::parse);
+    let numbers = numbers.collect::<Result<Vec<_>, _>>().ok();
+    let numbers = numbers.and_then(|numbers| numbers.try_into().ok());
+    numbers.with_context(|| format!("the version is {version}"))
 }
 
 /// Makes a directory a repository with one commit of all its files.

@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 
 use crate::{
     options::Options,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
 };
@@ -29,8 +29,8 @@ impl DistroRelease {
         options: &Options,
         cases: &[&(&str, C)],
         report: &mut Report,
-        run: impl Fn(&C, &mut Report) -> Result<(), CheckFailed>,
-    ) -> Result<(), CheckFailed> {
+        run: impl Fn(&C, &mut Report) -> Checked,
+    ) -> Checked {
         for (name, case) in cases {
             let before = report.passed();
             run(case, report)?;

@@ -1,6 +1,6 @@
 //! `kubectl-multus` with a kubeconfig, as a user runs it.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, path::PathBuf};
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
@@ -12,17 +12,27 @@ use crate::{
 };
 
 pub(crate) struct KubectlPlugin<'a> {
-    pub(crate) env: &'a TestEnv,
-    pub(crate) node: &'a Node,
-    pub(crate) kubeconfig: &'a Path,
+    env: &'a TestEnv,
+    node: &'a Node,
+    kubeconfig: PathBuf,
 }
 
-impl KubectlPlugin<'_> {
+impl<'a> KubectlPlugin<'a> {
+    /// Returns the plugin of a user on this node, with this kubeconfig.
+    pub(crate) fn new(env: &'a TestEnv, node: &'a Node, kubeconfig: impl Into<PathBuf>) -> Self {
+        let kubeconfig = kubeconfig.into();
+        Self {
+            env,
+            node,
+            kubeconfig,
+        }
+    }
+
     /// Runs it with `--output=json`; returns its exit status and its answer.
     pub(crate) fn json(&self, args: &[&str], input: &str) -> anyhow::Result<(i32, Value)> {
         let mut command = self.node.command(self.env.program("kubectl-multus"));
         command.args(args).args(["--output=json", "--kubeconfig"]);
-        let output = sh::output(command.arg(self.kubeconfig), input.as_bytes())?;
+        let output = sh::output(command.arg(&self.kubeconfig), input.as_bytes())?;
         let status = output.status.code().context("it was killed")?;
         let answer = serde_json::from_slice(&output.stdout);
         let answer = answer.with_context(|| {

@@ -47,9 +47,35 @@ pub(crate) enum Module {
 
 /// The programs that a suite runs.
 pub(crate) struct Needs {
-    /// Programs in the PATH with their Debian packages.
-    pub(crate) debian: &'static [(&'static str, &'static str)],
+    /// Programs in the PATH that Debian has, between spaces.
+    pub(crate) debian: &'static str,
     pub(crate) modules: &'static [Module],
+}
+
+/// Programs whose Debian package has another name.
+const PACKAGES: &[(&str, &str)] = &[
+    ("busybox", "busybox-static"),
+    ("dhcp", "containernetworking-plugins"),
+    ("dnsmasq", "dnsmasq-base"),
+    ("etcd", "etcd-server"),
+    ("htpasswd", "apache2-utils"),
+    ("ip", "iproute2"),
+    ("macvlan", "containernetworking-plugins"),
+    ("nft", "nftables"),
+    ("perl", "perl-base"),
+    ("ping", "iputils-ping"),
+    ("qemu-aarch64-static", "qemu-user-static"),
+    ("qemu-arm-static", "qemu-user-static"),
+    ("sysctl", "procps"),
+    ("systemctl", "systemd"),
+    ("unshare", "util-linux"),
+    ("wg", "wireguard-tools"),
+];
+
+/// Returns the Debian package of a program.
+fn package(program: &str) -> &str {
+    let named = PACKAGES.iter().find(|(name, _)| *name == program);
+    named.map_or(program, |(_, package)| package)
 }
 
 impl Module {
@@ -128,13 +154,8 @@ pub(crate) fn ensure(needs: &Needs, install: bool) -> anyhow::Result<()> {
 
 fn packages(needs: &Needs, install: bool) -> anyhow::Result<()> {
     let missing = || {
-        let absent = |(program, _): &&(&str, &str)| find(program).is_none();
-        let packages = needs
-            .debian
-            .iter()
-            .filter(absent)
-            .map(|(_, package)| *package);
-        packages.collect::<BTreeSet<_>>()
+        let absent = needs.debian.split(' ').filter(|name| find(name).is_none());
+        absent.map(package).collect::<BTreeSet<_>>()
     };
     let lacking = missing();
     if lacking.is_empty() {
@@ -242,6 +263,12 @@ fn pinned<'a>(module: &'a str, name: &str) -> anyhow::Result<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn programs_have_the_package_of_their_name_or_of_the_table() {
+        let found: Vec<_> = "ip openssl ping".split(' ').map(package).collect();
+        assert_eq!(found, ["iproute2", "openssl", "iputils-ping"]);
+    }
 
     #[test]
     fn packages_and_pins_are_parsed() {

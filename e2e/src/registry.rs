@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 
 use crate::{
     node::{Node, Service},
@@ -61,12 +62,44 @@ impl Registry {
         sh::run(command.arg(format!("http://{}{path}", self.host)))
     }
 
+    /// Returns the digest that a tag of a repository has.
+    pub(crate) fn digest(
+        &self,
+        node: &Node,
+        repository: &str,
+        tag: &str,
+    ) -> anyhow::Result<String> {
+        let path = format!("/v2/{repository}/manifests/{tag}");
+        let accept = "Accept: application/vnd.oci.image.index.v1+json";
+        let head = self.curl(node, &[&path, "--head", "--header", accept])?;
+        let digest = head.lines().find_map(|line| {
+            let (name, value) = line.split_once(": ")?;
+            let is_it = name.eq_ignore_ascii_case("docker-content-digest");
+            is_it.then(|| value.trim().to_owned())
+        });
+        digest.with_context(|| format!("{repository}:{tag} has no digest: {head}"))
+    }
+
+    /// Returns containerd's file that makes it a mirror of a registry that does not exist.
+    pub(crate) fn mirror(&self) -> String {
+        format!(
+            "server = \"https://registry.invalid\"\n[host.\"http://{0}\"]\n  capabilities = [\"pull\", \"resolve\"]\n  [host.\"http://{0}\".header]\n    Authorization = \"Basic {1}\"\n",
+            self.host,
+            login()
+        )
+    }
+
     /// Counts the lines of its log that contain all these texts.
     pub(crate) fn logged_requests(&self, texts: &[&str]) -> anyhow::Result<usize> {
         let log = fs::read_to_string(&self.log)?;
         let has = |line: &&str| texts.iter().all(|text| line.contains(text));
         Ok(log.lines().filter(has).count())
     }
+}
+
+/// Returns the login of the user, as HTTP and docker's configuration have it.
+pub(crate) fn login() -> String {
+    STANDARD.encode(format!("{USER}:{PASSWORD}"))
 }
 
 fn config_of(host: &str, dir: &Path) -> String {

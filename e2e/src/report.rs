@@ -19,6 +19,9 @@ pub(crate) struct Report {
 #[error("a check failed")]
 pub(crate) struct CheckFailed;
 
+/// The outcome of checks.
+pub(crate) type Checked<T = ()> = Result<T, CheckFailed>;
+
 impl Report {
     pub(crate) fn new() -> Self {
         Self {
@@ -40,7 +43,7 @@ impl Report {
         &mut self,
         name: &str,
         check: impl FnOnce() -> anyhow::Result<T>,
-    ) -> Result<T, CheckFailed> {
+    ) -> Checked<T> {
         let start = Instant::now();
         match check() {
             Ok(value) => {

@@ -23,7 +23,7 @@ use self::{
 use crate::{
     node::Kernel,
     options::Options,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     test_env::TestEnv,
 };
 
@@ -44,25 +44,14 @@ impl Case {
     }
 }
 
-pub(crate) fn run(
-    work: &TestEnv,
-    options: &Options,
-    report: &mut Report,
-) -> Result<(), CheckFailed> {
+pub(crate) fn run(work: &TestEnv, options: &Options, report: &mut Report) -> Checked {
     let programs = match options.peer_alone() {
         Some(dir) => Programs::peer(dir),
         None => Programs::ours(work),
     };
-    if let Some(text) = &options.case {
-        let is_known = cases::all().any(|case| options.selects(&case.name()));
-        report.check(&format!("cases have `{text}` in their names"), || {
-            anyhow::ensure!(
-                is_known,
-                "no case has it in its name: `e2e rules --table` prints all names"
-            );
-            Ok(())
-        })?;
-    }
+    let names: Vec<_> = cases::all().map(Case::name).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    options.ensure_selected(&names, report)?;
     let harness = report.check("a node with an API server and a recording plugin", || {
         Harness::new(work, options.kernel(), programs?)
     })?;
@@ -140,7 +129,7 @@ impl Options {
         &self,
         cases: &'a [(&'a str, C)],
         report: &mut Report,
-    ) -> Result<Vec<&'a (&'a str, C)>, CheckFailed> {
+    ) -> Checked<Vec<&'a (&'a str, C)>> {
         let names: Vec<&str> = cases.iter().map(|(name, _)| *name).collect();
         self.ensure_selected(&names, report)?;
         // The name of one case may begin with that of another.
@@ -158,11 +147,7 @@ impl Options {
     }
 
     /// Fails when a case is wanted and is none of these.
-    pub(crate) fn ensure_selected(
-        &self,
-        names: &[&str],
-        report: &mut Report,
-    ) -> Result<(), CheckFailed> {
+    pub(crate) fn ensure_selected(&self, names: &[&str], report: &mut Report) -> Checked {
         let Some(text) = &self.case else {
             return Ok(());
         };

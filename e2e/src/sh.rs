@@ -1,6 +1,7 @@
 //! Commands whose output becomes part of the error, and waiting for a condition with a deadline.
 
 use std::{
+    ffi::OsStr,
     fmt,
     io::Write as _,
     process::{Command, Output, Stdio},
@@ -16,6 +17,11 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Runs a command to its end and returns its stdout; an error has the command line, the exit status and the output.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<String> {
     feed(command, b"")
+}
+
+/// Copies a directory with everything in it to a place that does not exist.
+pub(crate) fn copy_directory(from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> anyhow::Result<()> {
+    run(Command::new("cp").arg("--recursive").arg(from).arg(to)).map(drop)
 }
 
 /// Like [`run`], with this stdin.

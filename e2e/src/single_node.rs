@@ -12,24 +12,18 @@ use serde_json::Value;
 
 use crate::{
     control_plane::{Components, ControlPlane, objects},
-    node::{Kernel, Node, network::NodeNetwork},
+    node::{
+        Kernel, Node,
+        inspect::{Addresses, addresses},
+        network::NodeNetwork,
+    },
     programs::{Module, Needs},
     sandbox::{Answer, Running, Sandbox},
     test_env::TestEnv,
 };
 
 pub(crate) const NEEDS: Needs = Needs {
-    debian: &[
-        ("dhcp", "containernetworking-plugins"),
-        ("dnsmasq", "dnsmasq-base"),
-        ("etcd", "etcd-server"),
-        ("ip", "iproute2"),
-        ("iptables", "iptables"),
-        ("openssl", "openssl"),
-        ("perl", "perl-base"),
-        ("ping", "iputils-ping"),
-        ("sysctl", "procps"),
-    ],
+    debian: "dhcp dnsmasq etcd ip iptables openssl perl ping sysctl",
     modules: &[Module::Plugins, Module::Kubernetes],
 };
 
@@ -90,7 +84,7 @@ impl SingleNode {
     /// The same for an object, which names this node.
     pub(crate) fn add_pod(&self, pod: &Value) -> anyhow::Result<Value> {
         let name = objects::name(pod)?;
-        self.control.apply(&self.node, slice::from_ref(pod))?;
+        self.apply(slice::from_ref(pod))?;
         self.node.run(&["ip", "netns", "add", name])?;
         self.verb("ADD", name)
     }
@@ -102,9 +96,7 @@ impl SingleNode {
         self.node
             .run(&["ip", "netns", "delete", &sandbox.netns_name])?;
         self.call("DEL", &sandbox.without_netns())?.success()?;
-        self.control
-            .kubectl(&self.node, &["delete", "pod", pod, "--force"])
-            .map(drop)
+        self.kubectl(&["delete", "pod", pod, "--force"]).map(drop)
     }
 
     /// Runs a verb for the pod.
@@ -126,9 +118,30 @@ impl SingleNode {
         Running::start(self.node.command(&self.shim), env, &config)?.answer()
     }
 
+    /// Runs `kubectl get` with these arguments; returns its answer as JSON.
+    pub(crate) fn get(&self, args: &[&str]) -> anyhow::Result<Value> {
+        self.control.get(&self.node, args)
+    }
+
+    /// Runs kubectl as the administrator and returns its stdout.
+    pub(crate) fn kubectl(&self, args: &[&str]) -> anyhow::Result<String> {
+        self.control.kubectl(&self.node, args)
+    }
+
+    /// Creates or changes objects.
+    pub(crate) fn apply(&self, objects: &[Value]) -> anyhow::Result<()> {
+        self.control.apply(&self.node, objects)
+    }
+
+    /// Returns the addresses in the pod's network namespace by interface.
+    pub(crate) fn addresses_in(&self, pod: &str) -> anyhow::Result<Addresses> {
+        let inside = ["ip", "netns", "exec", pod, "ip", "-o", "address"];
+        Ok(addresses(&self.node.run(&inside)?))
+    }
+
     /// Returns the sandbox of a pod of the API server.
     pub(crate) fn sandbox(&self, pod: &str) -> anyhow::Result<Sandbox> {
-        let uid = self.control.get(&self.node, &["pod", pod])?["metadata"]["uid"].clone();
+        let uid = self.get(&["pod", pod])?["metadata"]["uid"].clone();
         let uid = uid.as_str().context("a pod has a uid")?.to_owned();
         Ok(Sandbox {
             namespace: "default".to_owned(),

@@ -25,7 +25,7 @@ use clap::ValueEnum as _;
 use crate::{
     options::{BenchOptions, Options, Suite},
     programs::Needs,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     rules, single_node,
     test_env::TestEnv,
 };
@@ -69,12 +69,7 @@ impl Suite {
     }
 
     /// Runs the checks of the suite.
-    pub(crate) fn run(
-        self,
-        env: &TestEnv,
-        options: &Options,
-        report: &mut Report,
-    ) -> Result<(), CheckFailed> {
+    pub(crate) fn run(self, env: &TestEnv, options: &Options, report: &mut Report) -> Checked {
         match self {
             Self::Service => service::run(env, report),
             Self::Chart => chart::run(env, options, report),

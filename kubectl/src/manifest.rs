@@ -47,12 +47,12 @@ pub(crate) fn read(sources: &[String]) -> Vec<Document> {
         if source == STDIN {
             let mut text = String::new();
             let read = io::stdin().read_to_string(&mut text);
-            documents.extend(of_file("stdin", read.map(|_| text)));
+            documents.extend(file_documents("stdin", read.map(|_| text)));
             continue;
         }
         for path in files(Path::new(source)) {
             let name = path.display().to_string();
-            documents.extend(of_file(&name, fs::read_to_string(&path)));
+            documents.extend(file_documents(&name, fs::read_to_string(&path)));
         }
     }
     documents
@@ -97,7 +97,7 @@ fn files(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn of_file(file: &str, text: io::Result<String>) -> Vec<Document> {
+fn file_documents(file: &str, text: io::Result<String>) -> Vec<Document> {
     let location = |line| Location {
         file: file.to_owned(),
         line: Some(line),

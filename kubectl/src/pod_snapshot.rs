@@ -108,7 +108,7 @@ impl PodSnapshot {
     }
 
     /// Returns what the pod's object says; nothing else is read.
-    pub(crate) fn of_object(pod_state: PodState) -> anyhow::Result<Self> {
+    pub(crate) fn from_object(pod_state: PodState) -> anyhow::Result<Self> {
         Ok(Self {
             pod_state,
             events: Vec::new(),
@@ -136,9 +136,9 @@ impl PodSnapshot {
 
     /// Returns everything that could not be queried or read, here and by the daemon.
     pub(crate) fn gaps(&self) -> Vec<String> {
-        let of_daemon = self.reply.answer().map(|answer| answer.unread.clone());
+        let daemon_gaps = self.reply.answer().map(|answer| answer.unread.clone());
         let mut gaps: Vec<_> = self.reply.gap().into_iter().collect();
-        gaps.extend(of_daemon.unwrap_or_default());
+        gaps.extend(daemon_gaps.unwrap_or_default());
         gaps.extend(self.unread.iter().cloned());
         gaps
     }

@@ -70,7 +70,7 @@ pub(crate) async fn run(
     let mut snapshot = if args.filename.is_empty() {
         gather::read(&Cluster::new(options).await?, explicit.is_none()).await?
     } else {
-        of_files(&args.filename, options.namespace.as_deref())?
+        read_files(&args.filename, options.namespace.as_deref())?
     };
     let (choice, values) = choose_chart(&snapshot, explicit.as_ref());
     let rendering = helm::render(&choice, &values.explicit, snapshot.version()).await;
@@ -91,7 +91,7 @@ pub(crate) async fn is_ipam_on(cluster: &Cluster) -> Option<bool> {
 }
 
 /// Reads objects from files, as `kubectl get --output yaml` prints them.
-fn of_files(files: &[String], namespace: Option<&str>) -> anyhow::Result<ClusterSnapshot> {
+fn read_files(files: &[String], namespace: Option<&str>) -> anyhow::Result<ClusterSnapshot> {
     let mut snapshot = ClusterSnapshot::default();
     for document in manifest::read(files) {
         let location = document.location;

@@ -126,7 +126,7 @@ fn rows(snapshot: &PodSnapshot, now: u64) -> Vec<Row> {
             .and_then(|one| one.since)
             .or_else(|| added_at(&snapshot.events, status));
         let plugins = known.map_or_else(
-            || of_definition(&snapshot.known, &snapshot.netconf, &status.name),
+            || definition_plugins(&snapshot.known, &snapshot.netconf, &status.name),
             |one| one.plugins.clone(),
         );
         rows.push(Row {
@@ -199,7 +199,7 @@ fn added_at(events: &[Event], status: &NetworkStatus) -> Option<u64> {
 }
 
 /// Returns the plugins that the definition names now, for pods whose daemon was not queried.
-fn of_definition(known: &KnownDefinitions, netconf: &Netconf, name: &str) -> Vec<String> {
+fn definition_plugins(known: &KnownDefinitions, netconf: &Netconf, name: &str) -> Vec<String> {
     let Some((namespace, name)) = name.split_once('/') else {
         return Vec::new();
     };

@@ -176,7 +176,7 @@ fn similar_keys(attachment: &Attachment) -> Vec<Diagnostic> {
     let plugins = attachment.config.plugins.iter().map(|plugin| &plugin.value);
     let objects =
         plugins.flat_map(|plugin| [Some(plugin), plugin.get("ipam").and_then(Value::as_object)]);
-    let of_object = |object: &Map<String, Value>| {
+    let object_keys = |object: &Map<String, Value>| {
         let plugin = object.get("type")?.as_str()?;
         let known = keys::of(plugin)?;
         let similar = object.keys().filter_map(move |key| {
@@ -188,7 +188,11 @@ fn similar_keys(attachment: &Attachment) -> Vec<Diagnostic> {
         });
         Some(similar.collect::<Vec<_>>())
     };
-    objects.flatten().filter_map(of_object).flatten().collect()
+    objects
+        .flatten()
+        .filter_map(object_keys)
+        .flatten()
+        .collect()
 }
 
 /// Reports plugins that need an Ethernet interface, on a master whose name is that of a VPN's or tunnel's interface. Only the node knows
@@ -293,12 +297,12 @@ pub(crate) fn pod(pod: &Pod, netconf: &Netconf, known: &KnownDefinitions) -> Vec
     }
     diagnostics.extend(unknown_keys(pod));
     diagnostics.extend(empty_parts(pod));
-    let of_networks = each_network(pod, netconf, known);
-    let is_planable = of_networks.iter().all(|diagnostic| {
+    let network_diagnostics = each_network(pod, netconf, known);
+    let is_planable = network_diagnostics.iter().all(|diagnostic| {
         let is_unread = matches!(diagnostic, Diagnostic::NotAmongFiles { .. });
         diagnostic.severity() != Severity::Error && !is_unread
     });
-    diagnostics.extend(of_networks);
+    diagnostics.extend(network_diagnostics);
     if is_planable {
         diagnostics.extend(complete_plan(pod, netconf, known));
     }

@@ -24,7 +24,7 @@ pub struct ConfiguredDirs {
 }
 
 /// Reads the configuration of a runtime that answers.
-pub fn of_runtime(
+pub fn read_config(
     root: &Root,
     runtime: &Runtime,
     hint: Option<&Hint>,

@@ -114,7 +114,7 @@ async fn directories(
             reason: error.to_string(),
         }),
     }
-    match config_files::of_runtime(root, runtime, hint) {
+    match config_files::read_config(root, runtime, hint) {
         Ok(ConfiguredDirs { evidence, notes }) => {
             report.evidence.push(evidence);
             report.notes.extend(notes);

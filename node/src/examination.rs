@@ -82,8 +82,8 @@ impl Outcome<'_> {
 
     /// Returns the problem, or the number of problems with the first one.
     pub fn problem(&self) -> Option<String> {
-        let of_runtime = self.report.problem.iter();
-        let problems: Vec<&String> = of_runtime.chain(&self.node.problems).collect();
+        let problem = self.report.problem.iter();
+        let problems: Vec<&String> = problem.chain(&self.node.problems).collect();
         match problems[..] {
             [] => None,
             [problem] => Some(problem.clone()),

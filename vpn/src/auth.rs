@@ -282,8 +282,11 @@ impl Fields {
     fn selection(&mut self, provider: ProviderName) -> Result<Selection, AuthError> {
         let refuse = |field, reason| Err(AuthError::OtherProvider { field, reason });
         if provider == ProviderName::Tailscale {
-            let of_others = [("interface", &self.interface), ("pods", &self.pods)];
-            return match of_others.into_iter().find(|(_, value)| value.is_some()) {
+            let other_settings = [("interface", &self.interface), ("pods", &self.pods)];
+            return match other_settings
+                .into_iter()
+                .find(|(_, value)| value.is_some())
+            {
                 Some((field, _)) => refuse(
                     field,
                     "is for a VPN that you bring up yourself, and tailscale makes its own: leave it out",

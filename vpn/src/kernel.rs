@@ -163,8 +163,8 @@ impl Netlink {
         fixed[0] = AF_BRIDGE;
         let entries = self.0.dump(|| Message::new(RTM_GETNEIGH, 0, &fixed))?;
         let found = entries.iter().filter_map(|body| parse_destination(body));
-        let of_links = found.filter(|(_, link)| links.contains(link));
-        Ok(of_links.map(|(address, _)| address).collect())
+        let on_links = found.filter(|(_, link)| links.contains(link));
+        Ok(on_links.map(|(address, _)| address).collect())
     }
 
     /// Adds a rule; one that is there already is kept.
@@ -234,10 +234,10 @@ fn parse_link(body: &[u8]) -> Option<(u32, Link)> {
         .filter(|_| kind.as_deref() == Some("vxlan"))
         .and_then(|info| info.nested(IFLA_INFO_DATA))
         .and_then(|data| {
-            let of_ipv6 = [IFLA_VXLAN_GROUP6, IFLA_VXLAN_LOCAL6];
+            let ipv6_keys = [IFLA_VXLAN_GROUP6, IFLA_VXLAN_LOCAL6];
             Some(Below {
                 link: u32_at(data.get(IFLA_VXLAN_LINK)?, 0)?,
-                is_ipv6: of_ipv6.iter().any(|kind| data.get(*kind).is_some()),
+                is_ipv6: ipv6_keys.iter().any(|kind| data.get(*kind).is_some()),
             })
         });
     let link = Link {
@@ -403,9 +403,9 @@ mod tests {
                 (parse_barrier(body), parse_route(body)),
                 (Some(range), None)
             );
-            let mut of_others = body.to_vec();
-            of_others[5] = 2;
-            assert_eq!(parse_barrier(&of_others), None);
+            let mut other_body = body.to_vec();
+            other_body[5] = 2;
+            assert_eq!(parse_barrier(&other_body), None);
         }
     }
 

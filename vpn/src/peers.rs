@@ -149,7 +149,7 @@ fn target<'a>(
     let Other {
         subnet, address, ..
     } = other;
-    let of_user = |peer: &Peer, range: Prefix| {
+    let is_user_range = |peer: &Peer, range: Prefix| {
         !assigned
             .iter()
             .any(|ours| ours.range == range && Some(&ours.peer) == peer.key.as_ref())
@@ -158,7 +158,8 @@ fn target<'a>(
     let by_address = peers
         .iter()
         .filter_map(|peer| {
-            let ranges = ranges(peer).filter(|range| range.contains(host) && of_user(peer, *range));
+            let ranges =
+                ranges(peer).filter(|range| range.contains(host) && is_user_range(peer, *range));
             Some((ranges.map(Prefix::length).max()?, peer))
         })
         .max_by_key(|(length, _)| *length)
@@ -193,7 +194,8 @@ fn target<'a>(
         .iter()
         .filter(|one| one.key != peer.key)
         .find_map(|one| {
-            let range = ranges(one).find(|range| subnet.contains(*range) && of_user(one, *range));
+            let range =
+                ranges(one).find(|range| subnet.contains(*range) && is_user_range(one, *range));
             Some((one, range?))
         });
     let Some((one, range)) = claim else {
@@ -236,15 +238,15 @@ pub fn change_routes(
     link: Option<u32>,
     wanted: &[Prefix],
 ) -> (Vec<Prefix>, Vec<Route>) {
-    let of_main = network.routes.iter().filter(|route| route.table == MAIN);
+    let main_routes = network.routes.iter().filter(|route| route.table == MAIN);
     let is_wanted =
         |route: &Route| route.link == link && link.is_some() && wanted.contains(&route.destination);
     let mut add = wanted.to_vec();
     add.retain(|range| {
-        let mut present = of_main.clone();
+        let mut present = main_routes.clone();
         link.is_some() && !present.any(|route| is_wanted(route) && route.destination == *range)
     });
-    let delete = of_main.filter(|route| route.protocol == PROTOCOL && !is_wanted(route));
+    let delete = main_routes.filter(|route| route.protocol == PROTOCOL && !is_wanted(route));
     (add, delete.cloned().collect())
 }
 

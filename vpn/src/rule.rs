@@ -145,11 +145,11 @@ pub fn protected(lan: &BTreeSet<Prefix>, carried: &Carried) -> BTreeSet<Prefix> 
     };
     let claimed = |range: Prefix| {
         let routes = carried.accepted.iter();
-        let of_lan = routes.filter(|route| {
+        let lan_routes = routes.filter(|route| {
             let mut all = carried.vpn.iter().chain(&carried.pods);
             !all.any(|own| own.contains(**route))
         });
-        of_lan.filter_map(move |route| range.intersection(*route))
+        lan_routes.filter_map(move |route| range.intersection(*route))
     };
     let mut found: BTreeSet<Prefix> = carried.own.iter().copied().collect();
     for range in lan {

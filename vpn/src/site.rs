@@ -19,7 +19,7 @@ pub struct ClusterNetwork {
 /// Returns the networks that this node reaches neither through the VPN nor by a default route, and its addresses outside of them, each with
 /// its interface. Bridges and tunnels that a distro made for its pods are none of the site.
 pub fn networks(network: &Network, vpn: &str) -> BTreeMap<Prefix, String> {
-    let of_site = |link: u32| {
+    let site_name = |link: u32| {
         let name = &network.links.get(&link)?.name;
         let is_of_distro = ["cni0", "flannel", "cali", "vxlan.calico"]
             .iter()
@@ -30,12 +30,12 @@ pub fn networks(network: &Network, vpn: &str) -> BTreeMap<Prefix, String> {
         let is_ours = route.protocol == PROTOCOL;
         route.table == MAIN && !is_ours && !route.destination.is_default()
     });
-    let routes = routes.filter_map(|route| Some((route.destination, of_site(route.link?)?)));
+    let routes = routes.filter_map(|route| Some((route.destination, site_name(route.link?)?)));
     let mut found: BTreeMap<_, _> = routes.filter(|(range, _)| !is_local(*range)).collect();
     for (address, link) in &network.addresses {
         let host = Prefix::host(*address);
         let is_covered = found.keys().any(|range| range.contains(host));
-        if let Some(name) = of_site(*link).filter(|_| !is_covered && !is_local(host)) {
+        if let Some(name) = site_name(*link).filter(|_| !is_covered && !is_local(host)) {
             found.insert(host, name);
         }
     }

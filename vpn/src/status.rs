@@ -624,9 +624,9 @@ impl Findings {
         for own in &report.cluster {
             pairs.extend(vpn.iter().map(|vpn| ("the cluster", *own, "the VPN", *vpn)));
         }
-        for (one, of_one, other, of_other) in pairs {
-            if of_one.intersection(of_other).is_some() {
-                self.problem(format!("{of_one} of {one} overlaps {of_other} of {other}, and packets go astray: give one of them another range"));
+        for (one, first, other, second) in pairs {
+            if first.intersection(second).is_some() {
+                self.problem(format!("{first} of {one} overlaps {second} of {other}, and packets go astray: give one of them another range"));
             }
         }
         let peers = report.peers.iter();

@@ -370,8 +370,8 @@ fn up_args(prefs: &Prefs, login: &Login<'_>, key: Option<&Path>) -> Vec<String> 
         let name = flag.trim_start_matches('-');
         name.split('=').next().unwrap_or(name).to_owned()
     };
-    let of_user: Vec<String> = login.extra_args.iter().map(|arg| name(arg)).collect();
-    repeated.retain(|flag| !of_user.contains(&name(flag)));
+    let user_flags: Vec<String> = login.extra_args.iter().map(|arg| name(arg)).collect();
+    repeated.retain(|flag| !user_flags.contains(&name(flag)));
     args.extend(repeated);
     args.extend(login.extra_args.iter().cloned());
     args

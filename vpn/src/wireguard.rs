@@ -103,7 +103,7 @@ impl Provider for Wireguard {
         status.peers = device
             .peers
             .iter()
-            .map(|peer| of_device(peer, now))
+            .map(|peer| peer_status(peer, now))
             .collect();
         Ok(status)
     }
@@ -137,7 +137,7 @@ impl Provider for Wireguard {
     }
 }
 
-fn of_device(peer: &DevicePeer, now: u64) -> Peer {
+fn peer_status(peer: &DevicePeer, now: u64) -> Peer {
     let is_host = |range: &&Prefix| **range == Prefix::host(range.address());
     let (hosts, routes): (Vec<Prefix>, Vec<Prefix>) =
         peer.ranges.iter().partition(|range| is_host(range));
@@ -166,12 +166,12 @@ fn of_device(peer: &DevicePeer, now: u64) -> Peer {
 fn changes(device: &Device, add: &[Assignment], remove: &[Assignment]) -> Vec<Change> {
     let mut wanted: BTreeMap<Key, (Vec<Prefix>, Vec<Prefix>)> = BTreeMap::new();
     for peer in &device.peers {
-        let of_peer = |all: &[Assignment]| {
+        let ranges_for = |all: &[Assignment]| {
             let name = peer.key.to_string();
-            let of_peer = all.iter().filter(|one| one.peer == name);
-            of_peer.map(|one| one.range).collect::<Vec<_>>()
+            let own = all.iter().filter(|one| one.peer == name);
+            own.map(|one| one.range).collect::<Vec<_>>()
         };
-        let (add, mut remove) = (of_peer(add), of_peer(remove));
+        let (add, mut remove) = (ranges_for(add), ranges_for(remove));
         remove.retain(|range| peer.ranges.contains(range) && !add.contains(range));
         if !add.is_empty() || !remove.is_empty() {
             wanted.insert(peer.key, (add, remove));

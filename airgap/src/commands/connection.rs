@@ -159,7 +159,7 @@ fn login_files() -> Vec<PathBuf> {
 mod tests {
     use super::*;
 
-    const OF_R: &str = "MULTUS_REGISTRY_PASSWORD_R_EXAMPLE_1";
+    const R_VARIABLE: &str = "MULTUS_REGISTRY_PASSWORD_R_EXAMPLE_1";
 
     /// Checks which user and password the host r.example:1 gets, or the refusal.
     #[track_caller]
@@ -190,17 +190,21 @@ mod tests {
         check(&[], &[PASSWORD], Ok(None));
         check(
             &["me", "r.example:1=me"],
-            &[OF_R],
+            &[R_VARIABLE],
             Err("twice for r.example:1"),
         );
     }
 
     #[test]
     fn password_is_for_one_host() {
-        check(&["me"], &[PASSWORD, OF_R], Ok(Some(("me", OF_R))));
+        check(
+            &["me"],
+            &[PASSWORD, R_VARIABLE],
+            Ok(Some(("me", R_VARIABLE))),
+        );
         check(&["me"], &[], Err("in MULTUS_REGISTRY_PASSWORD: set it"));
         let both = ["q=you", "r.example:1=me"];
-        check(&both, &[OF_R], Ok(Some(("me", OF_R))));
-        check(&both, &[PASSWORD], Err(OF_R));
+        check(&both, &[R_VARIABLE], Ok(Some(("me", R_VARIABLE))));
+        check(&both, &[PASSWORD], Err(R_VARIABLE));
     }
 }

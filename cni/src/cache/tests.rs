@@ -114,7 +114,7 @@ fn names_cannot_leave_the_directory() {
 }
 
 #[test]
-fn of_container_returns_entries_in_the_order_written() {
+fn entries_of_a_container_are_in_the_order_written() {
     let dir = tempfile::tempdir().unwrap();
     let make = |container: &str, network: &str, ifname: &str| {
         let entry = Entry {
@@ -136,11 +136,11 @@ fn of_container_returns_entries_in_the_order_written() {
         .set_modified(std::time::SystemTime::UNIX_EPOCH)
         .unwrap();
     let (container, _) = names();
-    let found = of_container(dir.path(), &container).unwrap();
+    let found = container_entries(dir.path(), &container).unwrap();
     let found: Vec<_> = found.iter().map(|entry| entry.if_name.as_str()).collect();
     assert_eq!(found, ["eth0", "net-1"]);
     let other = ContainerId::parse("ape").unwrap();
-    assert_eq!(of_container(dir.path(), &other).unwrap(), []);
+    assert_eq!(container_entries(dir.path(), &other).unwrap(), []);
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn temporary_file_of_a_killed_process_is_no_entry_and_is_removed() {
     };
     let left = leave(&[".n-0f1e-net1.tmp"]);
     assert_eq!(list(dir.path()).unwrap().len(), 1);
-    assert_eq!(of_container(dir.path(), &container).unwrap().len(), 1);
+    assert_eq!(container_entries(dir.path(), &container).unwrap().len(), 1);
     store(dir.path(), &entry()).unwrap();
     assert!(!left[0].exists(), "store replaces it");
     let left = leave(&[".n-0f1e-net1.tmp"]);

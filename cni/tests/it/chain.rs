@@ -101,10 +101,10 @@ fn del_after_a_failed_add_gets_the_last_result() {
     assert!(cache::list(&invocation.cache_dir).unwrap()[0].incomplete);
     chain::del_partly(&exec, &config, &invocation, 1).unwrap();
     assert_eq!(exec.runs()[2..], ["DEL bb", "DEL a"]);
-    let of_a = exec.stdin(1)["prevResult"].clone();
-    assert!(of_a.is_object());
+    let first_result = exec.stdin(1)["prevResult"].clone();
+    assert!(first_result.is_object());
     for index in [2, 3] {
-        assert_eq!(exec.stdin(index)["prevResult"], of_a, "{index}");
+        assert_eq!(exec.stdin(index)["prevResult"], first_result, "{index}");
     }
     assert!(cache::list(&invocation.cache_dir).unwrap().is_empty());
 

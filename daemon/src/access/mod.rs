@@ -145,11 +145,11 @@ pub enum AccessError {
 /// Returns a client with this process's identity: the user of the kubeconfig in `KUBECONFIG` or in the home directory, else the pod's
 /// service account.
 pub fn client() -> Result<Client, AccessError> {
-    client_with(&of_process()?)
+    client_with(&from_environment()?)
 }
 
 /// Returns the access with this process's identity.
-pub(crate) fn of_process() -> Result<Access, AccessError> {
+pub(crate) fn from_environment() -> Result<Access, AccessError> {
     match kubeconfig_path() {
         Some(path) => from_kubeconfig(&path),
         None => account(),

@@ -35,7 +35,7 @@ pub(super) enum BootstrapError {
 /// daemon would use if it had no certificate.
 pub(super) fn access(root: &Root, path: Option<&Path>) -> Result<Access, BootstrapError> {
     let Some(path) = path else {
-        return access::of_process().map_err(BootstrapError::NoAccount);
+        return access::from_environment().map_err(BootstrapError::NoAccount);
     };
     let dir = path.parent().unwrap_or(path);
     let read = |file: &Path| root.read(dir.join(file), MAX_SIZE);

@@ -53,7 +53,7 @@ impl ClientCertificate {
             .and_then(|der| Key::from_pkcs8(&der))
             .ok_or(UnusableCertificate::Missing("key"))?;
         let certificate = certificate.tbs_certificate();
-        let (found, expected) = (Subject::of(certificate.subject()), Subject::of_node(node));
+        let (found, expected) = (Subject::of(certificate.subject()), Subject::for_node(node));
         if found != expected {
             return Err(UnusableCertificate::OtherSubject {
                 found: found.common_names.join(" and "),

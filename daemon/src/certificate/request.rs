@@ -131,7 +131,7 @@ impl Subject {
     }
 
     /// Returns the subject of a node's daemon.
-    pub fn of_node(node: &str) -> Self {
+    pub fn for_node(node: &str) -> Self {
         Self {
             common_names: vec![common_name(node)],
             organizations: vec![ORGANIZATION.to_owned()],
@@ -168,7 +168,7 @@ mod tests {
         let key = Key::generate().unwrap();
         let request = key.request("node-a.example.com").unwrap();
         let subject = subject(request.as_bytes()).unwrap();
-        assert_eq!(subject, Subject::of_node("node-a.example.com"));
+        assert_eq!(subject, Subject::for_node("node-a.example.com"));
         assert_eq!(subject.common_names, ["system:multus:node-a.example.com"]);
         assert_eq!(subject.organizations, ["system:multus"]);
     }

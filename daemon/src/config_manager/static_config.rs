@@ -44,7 +44,7 @@ pub fn effective_netconf(root: &Root, config: &Config) -> Result<Netconf, CniErr
     let Some(path) = &config.config_file else {
         return Ok(config.own_netconf()?);
     };
-    let bytes = read(root, path).and_then(|bytes| of_multus(&bytes));
+    let bytes = read(root, path).and_then(|bytes| multus_config(&bytes));
     let bytes = bytes.map_err(|reason| {
         let text = format!("cannot use multusConfigFile {}: {reason}", path.display());
         CniError::new(CniError::IO_FAILURE, text)
@@ -54,7 +54,7 @@ pub fn effective_netconf(root: &Root, config: &Config) -> Result<Netconf, CniErr
 
 /// Returns the part of a static configuration that the shim gets: of a list only the plugin, with the list's name and version, as
 /// runtimes pass it.
-fn of_multus(bytes: &[u8]) -> Result<Vec<u8>, String> {
+fn multus_config(bytes: &[u8]) -> Result<Vec<u8>, String> {
     let config: Map<String, Value> =
         serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let Some(plugin) = multus_of_list(&config) else {

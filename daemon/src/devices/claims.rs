@@ -33,7 +33,7 @@ pub(super) struct NetworkDevice {
 }
 
 /// Returns the claims of a pod, in its order. The names of claims from templates are in its status, those of other claims in its spec.
-pub(super) fn of_pod(pod: &Value) -> Vec<Claim> {
+pub(super) fn pod_claims(pod: &Value) -> Vec<Claim> {
     let status = &pod["status"];
     let made = |name: &Value| {
         let made = list(&status["resourceClaimStatuses"]).find(|one| one["name"] == *name)?;
@@ -73,16 +73,16 @@ pub(super) fn network_device(
     slices: &Value,
     allocated: &Allocated,
 ) -> Result<Option<NetworkDevice>, ()> {
-    let of_pool = list(&slices["items"]).filter(|slice| {
+    let pool_slices = list(&slices["items"]).filter(|slice| {
         let spec = &slice["spec"];
         spec["driver"] == allocated.driver.as_str()
             && spec["pool"]["name"] == allocated.pool.as_str()
     });
     // While a driver renews its pool, slices of both generations exist.
     let generation = |slice: &&Value| slice["spec"]["pool"]["generation"].as_i64();
-    let mut of_pool: Vec<&Value> = of_pool.collect();
-    of_pool.sort_by_key(|slice| std::cmp::Reverse(generation(slice)));
-    let mut devices = of_pool
+    let mut pool_slices: Vec<&Value> = pool_slices.collect();
+    pool_slices.sort_by_key(|slice| std::cmp::Reverse(generation(slice)));
+    let mut devices = pool_slices
         .iter()
         .flat_map(|slice| list(&slice["spec"]["devices"]));
     let device = devices
@@ -125,14 +125,14 @@ mod tests {
                 {"containerName": "main", "resourceName": "x/fast", "requestName": "container-0-request-0"},
             ]},
         }});
-        let claims = of_pod(&pod);
+        let claims = pod_claims(&pod);
         let names: Vec<_> = claims.iter().map(|claim| claim.name.as_str()).collect();
         assert_eq!(names, ["cart-own", "cart-nic", "cart-extended"]);
         assert_eq!(
             claims[2].extended,
             [("container-0-request-0".into(), "x/fast".into())]
         );
-        assert!(of_pod(&json!({})).is_empty());
+        assert!(pod_claims(&json!({})).is_empty());
     }
 
     #[test]

@@ -7,12 +7,14 @@ use plan::{Devices, PodView};
 pub(super) fn devices(all: &[PodResources], pod: &PodView) -> Devices {
     let mut found = Devices::new();
     for container in containers(all, pod) {
-        let mut of_container = Devices::new();
+        let mut devices_by_resource = Devices::new();
         for part in &container.devices {
-            let ids = of_container.entry(part.resource_name.clone()).or_default();
+            let ids = devices_by_resource
+                .entry(part.resource_name.clone())
+                .or_default();
             ids.extend(part.device_ids.iter().cloned());
         }
-        for (resource, mut ids) in of_container {
+        for (resource, mut ids) in devices_by_resource {
             ids.sort();
             found.entry(resource).or_default().extend(ids);
         }

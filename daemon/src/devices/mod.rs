@@ -15,7 +15,11 @@ use plan::{Devices, PodView};
 /// A source of pods' devices.
 pub trait DeviceSource: Send + Sync {
     /// Returns the devices of a pod by resource; `required` is the number that is needed of each resource. Fails when the source cannot be read.
-    fn of_pod(&self, pod: &PodView, required: &BTreeMap<String, usize>) -> Result<Devices, String>;
+    fn pod_devices(
+        &self,
+        pod: &PodView,
+        required: &BTreeMap<String, usize>,
+    ) -> Result<Devices, String>;
 }
 
 /// A source without devices.
@@ -23,7 +27,7 @@ pub trait DeviceSource: Send + Sync {
 pub struct NoDevices;
 
 impl DeviceSource for NoDevices {
-    fn of_pod(&self, _: &PodView, _: &BTreeMap<String, usize>) -> Result<Devices, String> {
+    fn pod_devices(&self, _: &PodView, _: &BTreeMap<String, usize>) -> Result<Devices, String> {
         Ok(Devices::new())
     }
 }

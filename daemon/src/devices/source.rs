@@ -38,7 +38,11 @@ pub struct NodeDevices {
 }
 
 impl DeviceSource for NodeDevices {
-    fn of_pod(&self, pod: &PodView, wanted: &BTreeMap<String, usize>) -> Result<Devices, String> {
+    fn pod_devices(
+        &self,
+        pod: &PodView,
+        wanted: &BTreeMap<String, usize>,
+    ) -> Result<Devices, String> {
         let listed = self.listed()?;
         let mut found = match &listed {
             Some(all) => kubelet::devices(all, pod),
@@ -95,7 +99,7 @@ impl NodeDevices {
         let object = cluster.read(&path)?.unwrap_or_default();
         let mut slices: BTreeMap<String, Value> = BTreeMap::new();
         let mut found = Vec::new();
-        for claim in claims::of_pod(&object) {
+        for claim in claims::pod_claims(&object) {
             let name = &claim.name;
             let path = format!("{API}/namespaces/{namespace}/resourceclaims/{name}");
             let object = cluster.read(&path)?;

@@ -22,7 +22,7 @@ const SHIMS: [&str; 2] = ["multus-shim", "multus"];
 
 /// Returns all cached results of a container, the oldest first.
 pub(super) fn entries(cache: &Path, id: &ContainerId) -> Vec<Entry> {
-    cache::of_container(cache, id).unwrap_or_else(|error| {
+    cache::container_entries(cache, id).unwrap_or_else(|error| {
         warn!(%error, "cannot read a container's cached results");
         Vec::new()
     })

@@ -43,7 +43,7 @@ impl Engine {
                 let text = format!("interface {} was never attached", delegate.ifname);
                 let error = CniError::new(CniError::UNKNOWN_CONTAINER, text);
                 let failure = Failure::from(error);
-                return Err(failure.of_network(&state.pod, CHECKING, network));
+                return Err(failure.on_network(&state.pod, CHECKING, network));
             }
             if delegate.config.version() >= Version::V0_4_0 {
                 let invocation = context.invocation(delegate, index == 0);
@@ -52,7 +52,7 @@ impl Engine {
                 let kind = delegate.config.kind();
                 let checked = self.metrics.timed_delegate(kind, "CHECK", check);
                 checked
-                    .map_err(|error| Failure::of_chain(&state.pod, network, CHECKING, &error))?;
+                    .map_err(|error| Failure::from_chain(&state.pod, network, CHECKING, &error))?;
             }
         }
         Ok(())

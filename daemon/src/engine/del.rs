@@ -293,7 +293,7 @@ impl Engine {
                 _ => 0,
             },
             plugin_error: plugin_error(error).cloned(),
-            failure: Failure::of_chain(context.pod, &config.name, REMOVING, error),
+            failure: Failure::from_chain(context.pod, &config.name, REMOVING, error),
         };
         let start = Instant::now();
         let exec = VerbExec::detaching(&*self.exec, context, index == 0);

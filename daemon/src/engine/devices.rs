@@ -32,7 +32,7 @@ impl Engine {
                 *count += 1;
             }
         }
-        let devices = self.devices.of_pod(pod, &wanted);
+        let devices = self.devices.pod_devices(pod, &wanted);
         let devices = devices.map_err(|reason| PlanError::Devices {
             pod: pod.title(),
             network: first_with_device(attachments),

@@ -98,7 +98,7 @@ impl Failure {
     }
 
     /// The failure of a network's plugins.
-    pub(super) fn of_chain(
+    pub(super) fn from_chain(
         pod: &PodRef,
         network: &str,
         step: &'static str,
@@ -117,7 +117,7 @@ impl Failure {
                 ChainError::Cache { .. } => Cause::DaemonFailed,
                 _ => Cause::PluginFailed,
             };
-            return Self::new(cause, error.to_cni()).of_network(pod, step, network);
+            return Self::new(cause, error.to_cni()).on_network(pod, step, network);
         };
         let text = source.to_cni();
         let (cause, msg) = match source {
@@ -137,12 +137,12 @@ impl Failure {
                 network: called.clone(),
                 command: *command,
             }),
-            ..Self::new(cause, error).of_network(pod, step, network)
+            ..Self::new(cause, error).on_network(pod, step, network)
         }
     }
 
     /// The same of a network of a pod.
-    pub(crate) fn of_network(self, pod: &PodRef, step: &'static str, network: &str) -> Self {
+    pub(crate) fn on_network(self, pod: &PodRef, step: &'static str, network: &str) -> Self {
         Self {
             pod: Some(pod.clone()),
             network: Some((step, network.to_owned())),
@@ -299,12 +299,12 @@ const ADDING: &str = "adding container to";
 
 /// Returns the failure of a network that is attached.
 pub(super) fn failed(pod: &PodRef, delegate: &Delegate, failure: Failure) -> Failure {
-    failure.of_network(pod, ADDING, &delegate.config.name)
+    failure.on_network(pod, ADDING, &delegate.config.name)
 }
 
 /// Returns the failure of a network's plugins in ADD.
 pub(super) fn add_failed(pod: &PodRef, delegate: &Delegate, error: &ChainError) -> Failure {
-    let mut failure = Failure::of_chain(pod, &delegate.config.name, ADDING, error);
+    let mut failure = Failure::from_chain(pod, &delegate.config.name, ADDING, error);
     if let Some(hint) = master_hint(delegate, &failure.error) {
         failure.hint = hint;
         failure.cause = Cause::MasterUnsuitable;

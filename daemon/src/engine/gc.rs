@@ -121,8 +121,8 @@ impl Engine {
             // A cached attachment that was not detached so far is alive, or has to stay until it can be detached, whichever
             // program made it.
             networks.attach(&entry.network_name, &entry.container_id, &entry.if_name);
-            let of_container = cached.entry(entry.container_id.clone()).or_default();
-            of_container.push(entry);
+            let container_entries = cached.entry(entry.container_id.clone()).or_default();
+            container_entries.push(entry);
         }
         let ids = cached.keys().filter_map(|id| id.parse().ok());
         let ids: BTreeSet<ContainerId> = ids.chain(in_store(store)?).collect();
@@ -149,8 +149,8 @@ impl Engine {
 
 /// Returns what decides where data of a network is kept: its plugins and their IPAM configuration.
 fn plugins_and_ipam(config: &NetworkConfig) -> String {
-    let of_plugin = |plugin: &Plugin| json!([plugin.kind, plugin.value.get("ipam")]);
-    let plugins: Vec<_> = config.plugins.iter().map(of_plugin).collect();
+    let kind_and_ipam = |plugin: &Plugin| json!([plugin.kind, plugin.value.get("ipam")]);
+    let plugins: Vec<_> = config.plugins.iter().map(kind_and_ipam).collect();
     Value::from(plugins).to_string()
 }
 

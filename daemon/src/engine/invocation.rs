@@ -120,7 +120,7 @@ fn args(
     requested: &Requested,
     is_default: bool,
 ) -> Vec<(String, String)> {
-    const OF_ONE_INTERFACE: [&str; 2] = ["MAC", "IP"];
+    const INTERFACE_KEYS: [&str; 2] = ["MAC", "IP"];
     let sent_or = |key: &str, default: &str| {
         cni::args::get(&request.args, key)
             .filter(|value| !value.is_empty())
@@ -138,7 +138,7 @@ fn args(
     }
     for (key, value) in &request.args {
         // An address that the runtime requests is meant only for the default network's interface.
-        let is_for_other = !is_default && OF_ONE_INTERFACE.contains(&key.as_str());
+        let is_for_other = !is_default && INTERFACE_KEYS.contains(&key.as_str());
         if !is_for_other && !out.iter().any(|(present, _)| present == key) {
             out.push((key.clone(), value.clone()));
         }

@@ -326,10 +326,10 @@ impl Engine {
 
     /// The directories that are searched for plugins of a request, whose `CNI_PATH` has the runtime's.
     fn search_path(netconf: &Netconf, request: &[PathBuf]) -> Vec<PathBuf> {
-        let of_runtime = request.iter().map(PathBuf::as_path);
+        let runtime_dirs = request.iter().map(PathBuf::as_path);
         search_path(
             netconf.bin_dir.as_deref(),
-            of_runtime,
+            runtime_dirs,
             netconf.own_plugins_first,
         )
     }

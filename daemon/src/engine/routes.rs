@@ -289,10 +289,10 @@ fn own_route(result: &CniResult, family: Family) -> Option<(Family, Option<IpAdd
 }
 
 fn gateway(family: Family, route: &Route, result: &CniResult) -> Option<IpAddr> {
-    let of_addresses = result.ips.iter().map(|ip| ip.gateway.as_str());
+    let address_gateways = result.ips.iter().map(|ip| ip.gateway.as_str());
     [route.gw.as_str()]
         .into_iter()
-        .chain(of_addresses)
+        .chain(address_gateways)
         .filter_map(|text| text.parse().ok())
         .find(|gateway| Family::of(*gateway) == family)
 }

@@ -24,14 +24,14 @@ pub(crate) struct VerbError {
 
 impl VerbError {
     /// A failed ADD: the event is the failure's own, or `FailedAddNetwork`.
-    pub(crate) fn of_add(pod: &PodView, failure: Failure) -> Self {
+    pub(crate) fn add(pod: &PodView, failure: Failure) -> Self {
         let reason = failure.event.unwrap_or("FailedAddNetwork");
         let event = Some((PodRef::from(pod), reason));
         Self { failure, event }
     }
 
     /// A failed DEL.
-    pub(crate) fn of_del(pod: PodRef, failure: Failure) -> Self {
+    pub(crate) fn del(pod: PodRef, failure: Failure) -> Self {
         let event = Some((pod, "FailedDelNetwork"));
         Self { failure, event }
     }

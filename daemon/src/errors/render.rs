@@ -13,7 +13,7 @@ const FULL_LIMIT: usize = 900;
 /// Limit in bytes for a text that is kept in memory.
 const KEPT: usize = 4 << 10;
 /// The shim's prefix of a daemon's error.
-const OF_SHIM: &str = "CmdCheck (shim): CNI request failed with status 400: ERRORED: ";
+const SHIM_PREFIX: &str = "CmdCheck (shim): CNI request failed with status 400: ERRORED: ";
 /// Replaces the part that is cut out.
 const GAP: &str = " … ";
 
@@ -35,7 +35,7 @@ pub fn id(about: &str, failure: &Failure, changing: &[&str]) -> String {
 
 /// Returns the answer to the runtime: the shortened text, with the plugin's details, or else the word of the cause, where they fit.
 pub fn answer(failure: &Failure, id: &str) -> CniError {
-    let room = LIMIT - 1 - OF_SHIM.chars().count();
+    let room = LIMIT - 1 - SHIM_PREFIX.chars().count();
     let msg = text(failure, id, room, room);
     let details = match failure.error.details.as_str() {
         "" => failure.cause.details(),
@@ -137,8 +137,8 @@ mod tests {
         Failure::new(Cause::PluginFailed, CniError::new(code, text))
     }
 
-    fn of_network(step: &'static str, network: &str, text: impl Into<String>) -> Failure {
-        plain(11, text).of_network(&pod(), step, network)
+    fn on_network(step: &'static str, network: &str, text: impl Into<String>) -> Failure {
+        plain(11, text).on_network(&pod(), step, network)
     }
 
     #[test]
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn long_error_keeps_pod_network_cause_and_hint() {
-        let mut long = of_network(
+        let mut long = on_network(
             "adding container to",
             "storage",
             format!("no address is left in the range{}", " of many".repeat(100)),
@@ -169,7 +169,7 @@ mod tests {
         long.hint = "enlarge the range".to_owned();
         long.error.details = "x".repeat(500);
         let short = answer(&long, "0a0b0c0d");
-        let event_text = format!("{OF_SHIM}{short}");
+        let event_text = format!("{SHIM_PREFIX}{short}");
         assert!(event_text.chars().count() < LIMIT, "{event_text}");
         for word in [
             POD,
@@ -187,7 +187,7 @@ mod tests {
         let left = |count| {
             let text = "net1 10.0.0.1 ".repeat(count);
             let text = format!("{text}; free them by hand");
-            of_network("removing container from", "storage", text)
+            on_network("removing container from", "storage", text)
         };
         let full = event_in_full(&left(20), "0a0b0c0d");
         assert!(
@@ -227,7 +227,7 @@ mod tests {
             let text = format!(
                 "plugin type=\"bridge\" of network \"{network}\" failed (DEL): {network} stays"
             );
-            of_network("removing container from", network, text)
+            on_network("removing container from", network, text)
         };
         for (networks, expected) in [(&["a", "b"][..], 2), (&["a", "b", "c", "d"], 4)] {
             let failure = Failure::sum(networks.iter().map(one).collect());
@@ -237,7 +237,7 @@ mod tests {
                 .filter(|network| short.contains(&format!("{network} stays")));
             assert_eq!(named.count(), expected, "{short}");
             assert_eq!(short.matches(POD).count(), 1, "{short}");
-            assert!(short.chars().count() + OF_SHIM.len() < LIMIT, "{short}");
+            assert!(short.chars().count() + SHIM_PREFIX.len() < LIMIT, "{short}");
         }
     }
 
@@ -245,7 +245,7 @@ mod tests {
     fn every_length_fits_the_limit_in_one_line() {
         for length in 0..700 {
             let short = answer(&plain(1, "ä\n".repeat(length)), "0a0b0c0d");
-            assert!(format!("{OF_SHIM}{short}").chars().count() < LIMIT);
+            assert!(format!("{SHIM_PREFIX}{short}").chars().count() < LIMIT);
             assert!(!short.msg.contains('\n') && short.msg.ends_with("(id 0a0b0c0d)"));
         }
     }

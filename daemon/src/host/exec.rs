@@ -32,7 +32,7 @@ use self::{
 };
 use crate::{host::orphans::Mark, metrics};
 
-pub use environment::of_plugins;
+pub use environment::plugin_environment;
 pub use serve::{ARGUMENT as SPAWNER_ARGUMENT, main as spawner_main};
 pub use spawner::{Detached, Fate};
 
@@ -250,7 +250,7 @@ impl RuntimeExec {
         let variables = mark.variables();
         let spawner = Spawner::start(&self.launcher, context, mark)
             .map_err(|reason| unavailable(path, reason))?;
-        let of_runtime = match (&context.chroot, &context.runtime) {
+        let runtime_path = match (&context.chroot, &context.runtime) {
             (None, Some(runtime)) => runtime.search_path.as_deref(),
             _ => None,
         };
@@ -260,7 +260,7 @@ impl RuntimeExec {
         Ok(Arc::new(Current {
             spawner,
             environment: self.environment.iter().cloned().chain(marked).collect(),
-            search_path: environment::search_path(of_runtime).into(),
+            search_path: environment::search_path(runtime_path).into(),
         }))
     }
 
@@ -333,7 +333,7 @@ impl Exec for RuntimeExec {
             ..self.limits.clone()
         };
         let output = self.on_spawner(path, |current| {
-            let variables = environment::of_call(path, env);
+            let variables = environment::call_environment(path, env);
             let request = Request {
                 path: path.into(),
                 environment: current

@@ -74,7 +74,7 @@ impl NetnsProbe {
         let own = if let Some(own) = self.own.get() {
             own
         } else {
-            let own = Namespace::of_process()?;
+            let own = Namespace::current()?;
             self.own.get_or_init(|| own)
         };
         let _inside = own.leave_for(&netns)?;
@@ -99,7 +99,7 @@ struct Namespace {
 }
 
 impl Namespace {
-    fn of_process() -> io::Result<Self> {
+    fn current() -> io::Result<Self> {
         let file = OwnedFd::from(File::open("/proc/self/ns/net")?);
         let identity = identity(&file)?;
         Ok(Self { file, identity })

@@ -164,12 +164,12 @@ impl Pending {
             let Stage::Due(due) = entry.stage else {
                 return None;
             };
-            let of_namespace = running
+            let same_namespace = running
                 .iter()
                 .filter(|one| one.namespace() == entry.namespace());
             let may_begin = !is_full
                 && (entry.is_untried() || retries < MOST / 2)
-                && of_namespace.count() < MOST / 2;
+                && same_namespace.count() < MOST / 2;
             may_begin.then_some((path, entry, due))
         })
     }

@@ -356,10 +356,10 @@ impl NodeReconciler {
             .last_logged
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let of_runtime = last.iter().flat_map(|(dirs, _)| &dirs.bin_dirs);
+        let runtime_dirs = last.iter().flat_map(|(dirs, _)| &dirs.bin_dirs);
         search_path(
             self.config.bin_dir.as_deref(),
-            of_runtime.map(PathBuf::as_path),
+            runtime_dirs.map(PathBuf::as_path),
             self.config.own_plugins.first,
         )
     }

@@ -83,7 +83,7 @@ fn add(
     let plugged = service
         .engine
         .add_explicit(request, netconf, &pod, &attachment);
-    let attached = plugged.map_err(|error| VerbError::of_add(&pod, error))?;
+    let attached = plugged.map_err(|error| VerbError::add(&pod, error))?;
     info!(
         network = attached.name,
         ifname = attached.ifname,

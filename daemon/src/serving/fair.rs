@@ -86,13 +86,13 @@ const HARDLY_ANY: usize = 2;
 
 /// Returns whether one more entry may run next to these with so many slots: a namespace gets half of them, and a verb three quarters.
 fn fits<'a>(entry: &Entry, slots: usize, running: impl Iterator<Item = &'a Entry> + Clone) -> bool {
-    let of_verb = running.clone().filter(|one| one.verb == entry.verb);
-    let of_namespace = running
+    let same_verb = running.clone().filter(|one| one.verb == entry.verb);
+    let same_namespace = running
         .clone()
         .filter(|one| one.namespace == entry.namespace);
     running.count() < slots
-        && of_verb.count() < (slots - (slots / 4).max(1)).max(1)
-        && of_namespace.count() < (slots / 2).max(1)
+        && same_verb.count() < (slots - (slots / 4).max(1)).max(1)
+        && same_namespace.count() < (slots / 2).max(1)
 }
 
 /// An entry's number; later entries have higher ones.
@@ -142,11 +142,11 @@ impl FairQueue {
         self.next += 1;
         self.waiting_count += 1;
         let lane = self.waiting.entry(entry.lane).or_default();
-        let of_namespace = lane.entries.entry(entry.namespace.clone()).or_default();
-        if of_namespace.is_empty() {
+        let same_namespace = lane.entries.entry(entry.namespace.clone()).or_default();
+        if same_namespace.is_empty() {
             lane.turns.push_back(entry.namespace.clone());
         }
-        of_namespace.push_back((id, entry));
+        same_namespace.push_back((id, entry));
         Some(id)
     }
 
@@ -196,18 +196,18 @@ impl FairQueue {
         let slots = self.limits.slots(lane);
         let most = slots.saturating_mul(MOST_PER_SLOT);
         let utmost = slots.saturating_mul(UTMOST_PER_SLOT);
-        let of_lane = self.working.values().filter(|one| one.entry.lane == lane);
+        let same_lane = self.working.values().filter(|one| one.entry.lane == lane);
         let has_slot = |one: &&Running| now < one.since + self.limits.slot_time;
-        let with_slot = of_lane.clone().filter(has_slot).map(|one| &one.entry);
-        let running = of_lane.map(|one| &one.entry);
+        let with_slot = same_lane.clone().filter(has_slot).map(|one| &one.entry);
+        let running = same_lane.map(|one| &one.entry);
         if with_slot.clone().count() >= slots || running.clone().count() >= utmost {
             return None;
         }
         let runs_hardly_any = |entry: &Entry| {
-            let mut of_namespace = running
+            let mut same_namespace = running
                 .clone()
                 .filter(|one| one.namespace == entry.namespace);
-            of_namespace.nth(HARDLY_ANY - 1).is_none()
+            same_namespace.nth(HARDLY_ANY - 1).is_none()
         };
         let may_begin = |entry: &Entry| {
             fits(entry, slots, with_slot.clone())
@@ -312,26 +312,26 @@ mod tests {
     #[test]
     fn busy_namespace_leaves_slots_for_the_same_verb_of_others_and_a_busy_verb_for_other_verbs() {
         let (mut fair, now) = (FairQueue::new(LIMITS), Instant::now());
-        let of_a = [0; 10].map(|_| {
+        let adds = [0; 10].map(|_| {
             let container = format!("a{}", fair.next);
             join(&mut fair, add("a", &container))
         });
-        assert_eq!(fair.start(now), of_a[..2]);
-        let of_b = join(&mut fair, add("b", "b0"));
-        let of_the_namespace = join(&mut fair, del("a", "x"));
-        assert_eq!(fair.start(now), [of_b]);
-        let of_the_verb = join(&mut fair, add("c", "c0"));
+        assert_eq!(fair.start(now), adds[..2]);
+        let other = join(&mut fair, add("b", "b0"));
+        let same_namespace = join(&mut fair, del("a", "x"));
+        assert_eq!(fair.start(now), [other]);
+        let same_verb = join(&mut fair, add("c", "c0"));
         let neither = join(&mut fair, del("d", "d0"));
         assert_eq!(fair.start(now), [neither]);
-        fair.leave(of_b);
-        assert_eq!(fair.start(now), [of_the_verb]);
+        fair.leave(other);
+        assert_eq!(fair.start(now), [same_verb]);
         assert_eq!(fair.waiting(), 9);
-        fair.leave(of_a[0]);
-        assert_eq!(fair.start(now), [of_a[2]]);
-        for id in &of_a {
+        fair.leave(adds[0]);
+        assert_eq!(fair.start(now), [adds[2]]);
+        for id in &adds {
             fair.leave(*id);
         }
-        assert_eq!(fair.start(now), [of_the_namespace]);
+        assert_eq!(fair.start(now), [same_namespace]);
     }
 
     #[test]
@@ -571,10 +571,10 @@ mod tests {
                 let working = started.iter().filter_map(|(id, since)| Some((present.get(id)?, *since)));
                 let working: Vec<(&Entry, Instant)> = working.collect();
                 for lane in LANES {
-                    let of_lane = working.iter().filter(|(entry, _)| entry.lane == lane);
-                    let with_slot = of_lane.clone().filter(|(_, since)| now < *since + limits.slot_time);
+                    let same_lane = working.iter().filter(|(entry, _)| entry.lane == lane);
+                    let with_slot = same_lane.clone().filter(|(_, since)| now < *since + limits.slot_time);
                     prop_assert!(with_slot.count() <= limits.slots(lane));
-                    prop_assert!(of_lane.count() <= limits.slots(lane) * UTMOST_PER_SLOT);
+                    prop_assert!(same_lane.count() <= limits.slots(lane) * UTMOST_PER_SLOT);
                 }
                 for (index, (one, _)) in working.iter().enumerate() {
                     prop_assert!(one.container.is_none() || working[..index].iter().all(|(other, _)| other.container != one.container));

@@ -238,7 +238,7 @@ impl Service {
     ) -> Result<Served, VerbError> {
         let (_, pod) = self.pod_for_add(call)?;
         let added = self.engine.add(request, netconf, &pod);
-        let added = added.map_err(|error| VerbError::of_add(&pod, error))?;
+        let added = added.map_err(|error| VerbError::add(&pod, error))?;
         Ok(Served {
             body: Response::new(added.result).to_json(),
             attached: Some((pod, added.attached)),
@@ -278,7 +278,7 @@ impl Service {
         let detached = self.engine.del(request, netconf, pod.as_deref());
         detached.map_err(|failure| match &call.pod {
             // A journaled DEL is retried many times; `report_entry` reports its failures.
-            Some(pod) if !request.replayed => VerbError::of_del(pod.pod_ref(), failure),
+            Some(pod) if !request.replayed => VerbError::del(pod.pod_ref(), failure),
             _ => failure.into(),
         })?;
         Ok(Served::default())

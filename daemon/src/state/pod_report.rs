@@ -40,7 +40,7 @@ pub fn containers(
             continue;
         }
         let entries = dir.as_ref().map_or_else(Vec::new, |dir| {
-            cache::of_container(&proc_path(dir), &id).unwrap_or_default()
+            cache::container_entries(&proc_path(dir), &id).unwrap_or_default()
         });
         // Upstream's state names no pod, but its result cache has the arguments of its plugins.
         if is_other && !entries.iter().any(|entry| is_of(entry, namespace, name)) {

@@ -174,8 +174,11 @@ fn changes_are_ignored_without_dynamic_networks() {
         let seen = node.order().iter().any(|call| call == "ADD zebra net1");
         seen.then_some(())
     });
-    let of_first = |call: &crate::node::PluginCall| call.env["CNI_CONTAINERID"] == "c1";
-    assert_eq!(node.calls().iter().filter(|call| of_first(call)).count(), 1);
+    let is_of_first = |call: &crate::node::PluginCall| call.env["CNI_CONTAINERID"] == "c1";
+    assert_eq!(
+        node.calls().iter().filter(|call| is_of_first(call)).count(),
+        1
+    );
 }
 
 /// A request of upstream's controller.

@@ -86,7 +86,7 @@ fn list(registry: &str) -> anyhow::Result<()> {
 }
 
 /// Checks a directory, and prints each file and image that is as it should be.
-pub(super) fn verify(dir: &Path, key: Option<&Path>) -> anyhow::Result<()> {
+fn verify(dir: &Path, key: Option<&Path>) -> anyhow::Result<()> {
     let trusted = trusted_key::find(key)?;
     let checked = images::check(dir, trusted.as_ref())?;
     if let Some(trusted) = &trusted {

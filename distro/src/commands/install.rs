@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use cmdline::{BadUsage, absolute};
 use node::root::Root;
 
-use super::{note, note_new_name, print, stage::ensure_not_disabled, uninstall};
+use super::{note, print, stage::ensure_not_disabled};
 use crate::{
     boot_program,
     node_vpn::{auth, start},
@@ -39,13 +39,6 @@ pub(crate) struct Args {
     /// The networks of the cluster's pods, where an agent cannot ask its server for them
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     vpn_cluster_cidr: Vec<vpn::Prefix>,
-    /// The former name of `uninstall`
-    #[arg(
-        long,
-        hide = true,
-        conflicts_with_all = ["multus", "vpn_auth_file", "vpn_cluster_cidr"]
-    )]
-    remove: bool,
     /// This program's path on the node; its present path unless set
     #[arg(long, value_parser = absolute)]
     program: Option<PathBuf>,
@@ -55,15 +48,6 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    if args.remove {
-        note_new_name("multus-distro install --remove", "multus-distro uninstall");
-        return uninstall::run(&uninstall::Args {
-            unit: args.unit.clone(),
-            distro: args.distro,
-            force: false,
-            root: args.root.clone(),
-        });
-    }
     let root = Root::open(&args.root)?;
     let found = service::find_to_install(&root, args.distro, args.unit.as_deref())
         .map_err(|error| BadUsage(format!("{error:#}")))?;
@@ -132,7 +116,7 @@ pub(super) fn without_unit(root: &Root) -> String {
 /// Returns what the arguments switch on, and what the present drop-in has: a node that is installed again, as after a change of its unit,
 /// stays as it is.
 fn features(args: &Args, service: &Service) -> anyhow::Result<Features> {
-    let present = service.drop_in.as_deref().and_then(Features::of_drop_in);
+    let present = service.drop_in.as_deref().and_then(Features::parse_drop_in);
     let present = present.unwrap_or_default();
     let explicit = args.distro.or(present.distro);
     let command = service.args();
@@ -142,22 +126,22 @@ fn features(args: &Args, service: &Service) -> anyhow::Result<Features> {
     let is_vpn_alone = args.vpn_auth_file.is_some() || has_drop_in;
     let (file, networks) = present.vpn.unzip();
     let file = args.vpn_auth_file.clone().or(file);
-    let of_args: Vec<_> = args
+    let named_networks: Vec<_> = args
         .vpn_cluster_cidr
         .iter()
         .map(ToString::to_string)
         .collect();
     ensure!(
-        file.is_some() || of_args.is_empty(),
+        file.is_some() || named_networks.is_empty(),
         BadUsage(
             "--vpn-cluster-cidr is for a node on a VPN: name its settings with --vpn-auth-file"
                 .to_owned()
         )
     );
-    let networks = if of_args.is_empty() {
+    let networks = if named_networks.is_empty() {
         networks.unwrap_or_default()
     } else {
-        of_args
+        named_networks
     };
     Ok(Features {
         multus: args.multus || present.multus || !is_vpn_alone,

@@ -31,10 +31,3 @@ fn print(text: &str) -> anyhow::Result<()> {
 fn note(text: &str) {
     cmdline::report(PREFIX, text);
 }
-
-/// Notes that a form of a command has another name now. The former one does the same in this release.
-fn note_new_name(former: &str, new: &str) {
-    note(&format!(
-        "`{former}` is now `{new}`: the former name ends with the next release"
-    ));
-}

@@ -16,7 +16,7 @@ use node::{
     runtime::{HINT, Hint},
 };
 
-use super::{note, note_new_name, stage::ensure_not_disabled};
+use super::{note, stage::ensure_not_disabled};
 use crate::{
     node_vpn::{auth, start},
     plan::{self, Distro},
@@ -52,29 +52,23 @@ pub(crate) struct Args {
 }
 
 /// Starts a server or an agent, whichever the program's arguments name. Nothing is staged for agents, which read no manifests.
-///
-/// The former commands `server` and `agent`, which units of earlier installations start, name the role themselves.
-pub(crate) fn run(args: &Args, former: Option<Role>) -> anyhow::Result<()> {
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let root = Root::open(&args.root)?;
     let bad_usage = |error: anyhow::Error| BadUsage(format!("{error:#}"));
     let distro = settings::distro(&args.command, args.distro).map_err(bad_usage)?;
-    let role = settings::role_of(&args.command, distro, former).map_err(bad_usage)?;
-    if let Some(former) = former {
-        let name = format!("multus-distro {}", former.as_str());
-        note_new_name(&name, "multus-distro run");
-    }
+    let role = settings::require_role(&args.command, distro).map_err(bad_usage)?;
     // Nothing is staged for a program that cannot be started.
     ensure_executable(&args.command[0], std::env::var_os("PATH"))?;
     let settings = settings::read(&root, &args.command, settings::variable, args.distro)
         .and_then(|settings| with_data_dir(settings, args.data_dir.as_deref()));
-    let of_vpn = match &settings {
+    let vpn_args = match &settings {
         Ok(settings) => start::args(&root, &args.vpn, settings, note)?,
         Err(_) if !start::is_wanted(&root, &args.vpn) => None,
         Err(error) => return Err(BadUsage(format!("{error:#}")).into()),
     };
     // From here on nothing of Multus keeps the distro from starting: a cluster without its API server is worse than one without Multus.
     let extra_args = settings
-        .and_then(|settings| prepare(args, &root, &settings, role, of_vpn.is_some()))
+        .and_then(|settings| prepare(args, &root, &settings, role, vpn_args.is_some()))
         .unwrap_or_else(|error| {
             note(&format!(
                 "Multus is left as it is, and {} starts: {error:#}",
@@ -84,7 +78,7 @@ pub(crate) fn run(args: &Args, former: Option<Role>) -> anyhow::Result<()> {
         });
     let mut command = Command::new(&args.command[0]);
     // K3s acts on them, too, and the distro's environment does not need the key.
-    if of_vpn.is_some() {
+    if vpn_args.is_some() {
         for name in auth::VARIABLES {
             command.env_remove(name);
         }
@@ -92,7 +86,7 @@ pub(crate) fn run(args: &Args, former: Option<Role>) -> anyhow::Result<()> {
     let error = command
         .args(&args.command[1..])
         .args(&extra_args)
-        .args(of_vpn.iter().flatten())
+        .args(vpn_args.iter().flatten())
         .exec();
     Err(error).with_context(|| format!("cannot start {}", args.command[0]))
 }

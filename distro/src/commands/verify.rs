@@ -7,7 +7,7 @@ use archive::lists;
 use cmdline::{BadUsage, absolute};
 use node::root::Root;
 
-use super::{images as images_command, note_new_name, print};
+use super::print;
 use crate::{
     detect::{self, Installation},
     images::{self, IMAGES_DIR},
@@ -20,12 +20,6 @@ use crate::{
     after_help = "Examples:\n  multus-distro verify\n  multus-distro verify --data-dir /data/k3s --distro k3s"
 )]
 pub(crate) struct Args {
-    /// A directory, for which the command is `images verify` now
-    #[arg(hide = true, conflicts_with_all = ["distro", "data_dir"])]
-    dir: Option<PathBuf>,
-    /// Its public key
-    #[arg(long, value_name = "FILE", requires = "dir", hide = true)]
-    key: Option<PathBuf>,
     /// The distro, where this node has both
     #[arg(long, value_enum)]
     distro: Option<plan::Distro>,
@@ -35,13 +29,6 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    if let Some(dir) = &args.dir {
-        note_new_name(
-            "multus-distro verify DIR",
-            "multus-distro images verify DIR",
-        );
-        return images_command::verify(dir, args.key.as_deref());
-    }
     let root = Root::open("/")?;
     let installation = detect::find(&root, args.distro, args.data_dir.as_deref())
         .map_err(|error| BadUsage(format!("{error:#}")))?

@@ -143,7 +143,7 @@ fn sources(args: &AuthArgs, variable: impl Fn(&str) -> Option<String>) -> Vec<So
         from: name.to_owned(),
         content,
     };
-    let of_variable = |name: &str, content: fn(String) -> Content| {
+    let variable_source = |name: &str, content: fn(String) -> Content| {
         Some(Source {
             from: format!("the variable {name}"),
             content: content(variable(name)?),
@@ -153,11 +153,11 @@ fn sources(args: &AuthArgs, variable: impl Fn(&str) -> Option<String>) -> Vec<So
     let file = file.map(|path| argument("--vpn-auth-file", Content::File(path)));
     let files = FILES
         .iter()
-        .filter_map(|name| of_variable(name, |path| Content::File(PathBuf::from(path))));
+        .filter_map(|name| variable_source(name, |path| Content::File(PathBuf::from(path))));
     let text = args.vpn_auth.as_ref();
     let text = text.map(|text| argument("--vpn-auth", Content::Text(Arc::clone(&text.0))));
     let texts = TEXTS.iter().filter_map(|name| {
-        of_variable(name, |text| {
+        variable_source(name, |text| {
             Content::Text(Arc::new(Secret::new(text.into_bytes())))
         })
     });

@@ -225,22 +225,12 @@ impl Settings {
     }
 }
 
-/// Returns what a command starts. A role that the caller names must be the program's, and is the one of a program that names none.
-pub(crate) fn role_of(
-    args: &[String],
-    distro: Distro,
-    named: Option<Role>,
-) -> anyhow::Result<Role> {
+/// Returns what a command starts, which must be a server or an agent.
+pub(crate) fn require_role(args: &[String], distro: Distro) -> anyhow::Result<Role> {
     let (program, name) = (&args[0], distro.as_str());
-    let role = role(args).or(named).with_context(|| {
+    role(args).with_context(|| {
         format!("{program} is started neither as server nor as agent: write it after the program, as in: -- {name} server")
-    })?;
-    ensure!(
-        named.is_none_or(|named| named == role),
-        "{program} is started as {}: use `multus-distro run` for it",
-        role.as_str()
-    );
-    Ok(role)
+    })
 }
 
 /// Returns the networks of pods, or the distro's default for a node whose first address this is.

@@ -197,26 +197,18 @@ fn default_networks_have_the_family_of_the_first_address() {
 
 #[test]
 fn wrong_roles_and_unknown_programs_are_refused() {
-    let role = |line: &str, named| {
+    let role = |line: &str| {
         let args: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        role_of(&args, Distro::K3s, named).map_err(|error| error.to_string())
+        require_role(&args, Distro::K3s).map_err(|error| error.to_string())
     };
-    let server = Some(Role::Server);
     for line in ["k3s server", "k3s --debug server"] {
-        assert_eq!(role(line, None), Ok(Role::Server));
-        assert_eq!(role(line, server), Ok(Role::Server));
+        assert_eq!(role(line), Ok(Role::Server));
     }
     for line in ["k3s agent", "k3s --debug agent"] {
-        assert_eq!(role(line, None), Ok(Role::Agent));
-        assert!(
-            role(line, server)
-                .unwrap_err()
-                .contains("multus-distro run")
-        );
+        assert_eq!(role(line), Ok(Role::Agent));
     }
-    let neither = role("k3s etcd-snapshot", None).unwrap_err();
+    let neither = role("k3s etcd-snapshot").unwrap_err();
     assert!(neither.contains("as in: -- k3s server"), "{neither}");
-    assert_eq!(role("k3s etcd-snapshot", server), Ok(Role::Server));
     let error = read_all("sleep 1", &[], "").unwrap_err();
     assert!(error.to_string().contains("--distro"));
 }

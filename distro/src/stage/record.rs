@@ -80,8 +80,8 @@ pub(crate) fn write(root: &Root, data_dir: &Path, files: &[StagedFile]) -> anyho
 
 /// Returns the checks that are recorded for a path.
 pub(crate) fn recorded_checks<'a>(files: &'a [StagedFile], path: &str) -> Vec<&'a str> {
-    let of_path = files.iter().filter(|file| file.path == path);
-    of_path.map(|file| file.check.as_str()).collect()
+    let same_path = files.iter().filter(|file| file.path == path);
+    same_path.map(|file| file.check.as_str()).collect()
 }
 
 fn is_plain(path: &str) -> bool {

@@ -78,13 +78,10 @@ fn wrong_arguments_are_bad_usage() {
             ],
             "leave https:// out",
         ),
-        (&["server", "--", "k3s", "agent"], "multus-distro run"),
-        (&["agent", "--", "k3s", "server"], "multus-distro run"),
         (
             &["run", "--", "k3s", "kubectl"],
             "neither as server nor as agent",
         ),
-        (&["install", "--remove", "--multus"], "--multus"),
         (&["jump"], "'jump'"),
     ] {
         refused(args, BAD_USAGE, &[part]);

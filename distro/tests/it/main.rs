@@ -252,39 +252,6 @@ fn agent_stages_nothing_but_writes_the_hint() {
     assert_eq!(hint["distro"], "k3s");
 }
 
-/// Units of earlier installations start them.
-#[test]
-fn former_names_of_run_do_the_same_and_name_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let (data, program) = (dir.path().join("data"), fake(dir.path(), "k3s"));
-    let hint = dir.path().join("node.json");
-    for role in ["server", "agent"] {
-        let output = run(&[
-            role,
-            "--multus",
-            "--hint",
-            path(&hint),
-            "--",
-            path(&program),
-            role,
-            "--data-dir",
-            path(&data),
-        ]);
-        assert_eq!(output.status.code(), Some(7), "{output:?}");
-        let notes = String::from_utf8(output.stderr).unwrap();
-        let expected = format!("`multus-distro {role}` is now `multus-distro run`");
-        assert!(notes.contains(&expected), "{notes}");
-        assert!(hint.exists());
-        let is_server = role == "server";
-        assert_eq!(
-            data.join("server/manifests/multus.yaml").exists(),
-            is_server
-        );
-        let _ = fs::remove_dir_all(&data);
-        fs::remove_file(&hint).unwrap();
-    }
-}
-
 #[test]
 fn registry_comes_before_every_image() {
     let dir = tempfile::tempdir().unwrap();

@@ -158,7 +158,7 @@ fn environment_files_and_drop_ins_are_found_as_systemd_finds_them() {
 
 /// RKE2's bundle has the units of both roles, whichever the node has.
 #[test]
-fn of_several_units_the_enabled_one_gets_the_drop_in_and_the_one_with_it_loses_it() {
+fn enabled_one_of_several_units_gets_the_drop_in_and_the_one_with_it_loses_it() {
     let node = Node::new();
     let vendor = "/usr/local/lib/systemd/system";
     for role in ["server", "agent"] {
@@ -184,7 +184,7 @@ fn of_several_units_the_enabled_one_gets_the_drop_in_and_the_one_with_it_loses_i
 }
 
 #[test]
-fn of_several_units_the_enabled_one_counts_unless_all_have_the_same_data() {
+fn enabled_one_of_several_units_counts_unless_all_have_the_same_data() {
     let node = Node::new();
     let write = |path: &str, text: &str| node.write(path, text);
     let has = |expected: &str| node.has(expected);

@@ -282,12 +282,9 @@ fn install_writes_the_unit_of_the_vpn_and_remove_deletes_it() {
         doctor.contains("vpn            used; `vpn status` on the node itself"),
         "{doctor}"
     );
-    // The former name of `uninstall`.
-    let (removed, notes) = install(&["--remove"]);
-    assert!(
-        notes.contains("is now `multus-distro uninstall`"),
-        "{notes}"
-    );
+    let output = run(&["uninstall", "--root", root]);
+    assert!(output.status.success(), "{output:?}");
+    let removed = text(&output.stdout);
     assert_eq!(removed.lines().count(), 2, "{removed}");
     assert!(!at(unit).exists() && !at(drop_in).exists());
     assert!(!text_of_doctor(&node).contains("vpn "));

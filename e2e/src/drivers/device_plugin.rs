@@ -109,7 +109,7 @@ fn devices() -> ListAndWatchResponse {
 
 /// Prefers the last devices, so that sorting the devices of a pod does not give the order of its containers.
 fn preferred(request: PreferredAllocationRequest) -> PreferredAllocationResponse {
-    let of_container = |request: ContainerPreferredAllocationRequest| {
+    let prefer = |request: ContainerPreferredAllocationRequest| {
         let mut ids = request.available_device_ids;
         ids.sort();
         let count = usize::try_from(request.allocation_size).unwrap_or_default();
@@ -119,20 +119,16 @@ fn preferred(request: PreferredAllocationRequest) -> PreferredAllocationResponse
     };
     let requests = request.container_requests.into_iter();
     PreferredAllocationResponse {
-        container_responses: requests.map(of_container).collect(),
+        container_responses: requests.map(prefer).collect(),
     }
 }
 
 fn allocated(request: &AllocateRequest) -> AllocateResponse {
-    let of_container = |request: &ContainerAllocateRequest| ContainerAllocateResponse {
+    let allocate = |request: &ContainerAllocateRequest| ContainerAllocateResponse {
         envs: BTreeMap::from([(VARIABLE.to_owned(), request.devices_ids.join(" "))]),
     };
     AllocateResponse {
-        container_responses: request
-            .container_requests
-            .iter()
-            .map(of_container)
-            .collect(),
+        container_responses: request.container_requests.iter().map(allocate).collect(),
     }
 }
 

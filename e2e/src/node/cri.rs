@@ -13,7 +13,7 @@ use tonic::{
 use tonic_prost::ProstCodec;
 
 /// `NamespaceMode.NODE`; the default is `POD`.
-pub(crate) const NAMESPACE_NODE: i32 = 2;
+const NAMESPACE_NODE: i32 = 2;
 /// `MountPropagation.PROPAGATION_HOST_TO_CONTAINER`.
 pub(crate) const HOST_TO_CONTAINER: i32 = 1;
 /// Longer than a kubelet waits.
@@ -116,31 +116,44 @@ impl Client {
     }
 }
 
-/// Returns the configuration of a sandbox in the node's namespaces, as the daemon's pod has it.
-pub(crate) fn host_network_sandbox(uid: &str) -> PodSandboxConfig {
-    let labels = [
-        ("io.kubernetes.pod.name", "multus"),
-        ("io.kubernetes.pod.namespace", "kube-system"),
-        ("io.kubernetes.pod.uid", uid),
-    ];
-    let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
-    let of_node = NamespaceOption {
+/// Returns the namespaces of the node, as the daemon's pod and its container have them.
+pub(crate) fn node_namespaces() -> NamespaceOption {
+    NamespaceOption {
         network: NAMESPACE_NODE,
         pid: NAMESPACE_NODE,
-    };
-    PodSandboxConfig {
-        labels: BTreeMap::from(labels),
-        metadata: Some(PodSandboxMetadata {
-            name: "multus".to_owned(),
-            namespace: "kube-system".to_owned(),
-            uid: uid.to_owned(),
-        }),
-        linux: Some(LinuxConfig {
-            security: Some(SandboxSecurity {
-                namespaces: Some(of_node),
-                privileged: true,
+    }
+}
+
+/// Returns the configuration of a sandbox in the node's namespaces, as the daemon's pod has it.
+pub(crate) fn host_network_sandbox(uid: &str) -> PodSandboxConfig {
+    PodSandboxConfig::for_pod("kube-system", "multus", uid).on_node()
+}
+
+impl PodSandboxConfig {
+    /// Returns the configuration of a pod's sandbox, with namespaces of its own.
+    pub(crate) fn for_pod(namespace: &str, name: &str, uid: &str) -> Self {
+        let labels = [("name", name), ("namespace", namespace), ("uid", uid)];
+        let labels = labels.map(|(key, value)| (format!("io.kubernetes.pod.{key}"), value.into()));
+        Self {
+            labels: BTreeMap::from(labels),
+            metadata: Some(PodSandboxMetadata {
+                name: name.to_owned(),
+                uid: uid.to_owned(),
+                namespace: namespace.to_owned(),
             }),
-        }),
+            linux: None,
+        }
+    }
+
+    /// Puts it into the node's namespaces, privileged.
+    pub(crate) fn on_node(mut self) -> Self {
+        let security = SandboxSecurity {
+            namespaces: Some(node_namespaces()),
+            privileged: true,
+        };
+        let security = Some(security);
+        self.linux = Some(LinuxConfig { security });
+        self
     }
 }
 

@@ -12,10 +12,7 @@ use crate::{
 /// The file system of `binfmt_misc`.
 const BINFMT_MISC: &str = "/proc/sys/fs/binfmt_misc";
 const NEEDS: Needs = Needs {
-    debian: &[
-        ("qemu-aarch64-static", "qemu-user-static"),
-        ("qemu-arm-static", "qemu-user-static"),
-    ],
+    debian: "qemu-aarch64-static qemu-arm-static",
     modules: &[],
 };
 

@@ -47,7 +47,7 @@ impl K3s {
     pub(crate) fn find(dir: Option<&Path>, install: bool) -> anyhow::Result<Self> {
         let dir = directory(dir)?;
         if dir.join("k3s").is_file() {
-            return Self::of_release(&dir);
+            return Self::from_release(&dir);
         }
         let missing = PARTS.iter().find(|part| !dir.join(part).is_file());
         if let Some(part) = missing {
@@ -56,7 +56,7 @@ impl K3s {
                 dir.display()
             );
         }
-        let mut built = Self::of_release(&build(&dir, install)?)?;
+        let mut built = Self::from_release(&build(&dir, install)?)?;
         built.parts = Some(dir);
         Ok(built)
     }
@@ -109,7 +109,7 @@ impl K3s {
         })
     }
 
-    fn of_release(dir: &Path) -> anyhow::Result<Self> {
+    fn from_release(dir: &Path) -> anyhow::Result<Self> {
         let archive = format!("k3s-airgap-images-{}.tar", test_env::arch());
         let mut images = Vec::new();
         for entry in fs::read_dir(dir)? {
@@ -150,8 +150,8 @@ impl K3s {
 
 /// Returns the directory that is named so, or by the environment; a release is in that of downloads.
 pub(super) fn directory(dir: Option<&Path>) -> anyhow::Result<PathBuf> {
-    let of_env = std::env::var_os(VARIABLE).map(PathBuf::from);
-    let mut dir = dir.map(Path::to_owned).or(of_env).with_context(|| {
+    let from_variable = std::env::var_os(VARIABLE).map(PathBuf::from);
+    let mut dir = dir.map(Path::to_owned).or(from_variable).with_context(|| {
         format!(
             "no directory with K3s: name it, or a release of e2e/k3s, with --k3s or {VARIABLE}; it has {CONTENTS}"
         )

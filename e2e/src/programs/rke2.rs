@@ -204,8 +204,8 @@ fn make_images(env: &TestEnv) -> anyhow::Result<Vec<PathBuf>> {
     let extensions = iptables_extensions()?;
     control_plane.extend(same_place(extensions));
     let etcd = machine("etcd")?;
-    let mut of_etcd = in_bin([etcd.clone()]);
-    of_etcd.extend(libraries(&etcd)?);
+    let mut etcd_files = in_bin([etcd.clone()]);
+    etcd_files.extend(libraries(&etcd)?);
     let manifest = env.dir.join(MANIFEST);
     fs::write(&manifest, brought_chart()?.to_string())?;
     let programs = [
@@ -220,7 +220,7 @@ fn make_images(env: &TestEnv) -> anyhow::Result<Vec<PathBuf>> {
     runtime.push((manifest, format!("/charts/{MANIFEST}")));
     let images = [
         ("hardened-kubernetes", control_plane),
-        ("hardened-etcd", of_etcd),
+        ("hardened-etcd", etcd_files),
         ("rke2-runtime", runtime),
     ];
     let archives = images.iter().map(|(name, programs)| {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::{Context as _, ensure};
 
-const OF_UPSTREAM: &str = include_str!("../../DIFFERENCES.md");
+const UPSTREAM: &str = include_str!("../../DIFFERENCES.md");
 
 /// The reason by the name of the case.
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ impl Differences {
     /// Reads a file, or `DIFFERENCES.md` where none is named.
     pub(super) fn read(file: Option<&Path>) -> anyhow::Result<Self> {
         match file {
-            None => Self::parse(OF_UPSTREAM),
+            None => Self::parse(UPSTREAM),
             Some(file) => {
                 let text = fs::read_to_string(file)
                     .with_context(|| format!("cannot read {}", file.display()))?;

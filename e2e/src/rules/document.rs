@@ -227,8 +227,8 @@ mod tests {
     #[test]
     fn cases_have_the_subjects_of_the_catalogue() {
         let subjects: Vec<_> = SUBJECTS.iter().map(|subject| &subject.name).collect();
-        let of_cases: Vec<_> = cases::BY_SUBJECT.iter().map(|(name, _)| *name).collect();
-        assert_eq!(subjects, of_cases);
+        let case_subjects: Vec<_> = cases::BY_SUBJECT.iter().map(|(name, _)| *name).collect();
+        assert_eq!(subjects, case_subjects);
         for (subject, cases) in cases::BY_SUBJECT {
             for case in *cases {
                 assert_eq!(case.subject, *subject);

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::harness::{DaemonSetup, Harness, Pod, Programs};
 use crate::{
     node::inspect::{nothing_left, pod_artifacts},
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     single_node::GENERATED,
     test_env::TestEnv,
 };
@@ -38,12 +38,7 @@ const CALLS: [&str; 8] = [
 ];
 
 /// Every pair of shim and daemon makes pods, and every pair with the other daemon deletes them.
-pub(super) fn run(
-    work: &TestEnv,
-    peer: &Path,
-    harness: &Harness,
-    report: &mut Report,
-) -> Result<(), CheckFailed> {
+pub(super) fn run(work: &TestEnv, peer: &Path, harness: &Harness, report: &mut Report) -> Checked {
     let sides = report.check("both implementations are present", || {
         harness.node().write(
             "/etc/cni/rules/real.conflist",

@@ -17,27 +17,12 @@ mod stores;
 use self::fixture::AirgapFixture;
 use crate::{
     programs::{Module, Needs},
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     test_env::TestEnv,
 };
 
 pub(crate) const NEEDS: Needs = Needs {
-    debian: &[
-        ("busybox", "busybox-static"),
-        ("containerd", "containerd"),
-        ("curl", "curl"),
-        ("docker-registry", "docker-registry"),
-        ("git", "git"),
-        ("gpgv", "gpgv"),
-        ("htpasswd", "apache2-utils"),
-        ("ip", "iproute2"),
-        ("openssl", "openssl"),
-        ("podman", "podman"),
-        ("runc", "runc"),
-        ("skopeo", "skopeo"),
-        ("sysctl", "procps"),
-        ("umoci", "umoci"),
-    ],
+    debian: "busybox containerd curl docker-registry git gpgv htpasswd ip openssl podman runc skopeo sysctl umoci",
     modules: &[
         Module::Containerd,
         Module::Helm,
@@ -49,27 +34,19 @@ pub(crate) const NEEDS: Needs = Needs {
 
 /// The programs of the checks with cosign, which takes minutes to build.
 pub(crate) const COSIGN_NEEDS: Needs = Needs {
-    debian: &[
-        ("busybox", "busybox-static"),
-        ("docker-registry", "docker-registry"),
-        ("curl", "curl"),
-        ("htpasswd", "apache2-utils"),
-        ("ip", "iproute2"),
-        ("openssl", "openssl"),
-        ("sysctl", "procps"),
-    ],
+    debian: "busybox docker-registry curl htpasswd ip openssl sysctl",
     modules: &[Module::Cosign],
 };
 
 /// Suite `cosign`: signatures in a registry and of files, read by the real cosign.
-pub(crate) fn run_cosign(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+pub(crate) fn run_cosign(env: &TestEnv, report: &mut Report) -> Checked {
     let fixture = report.check("a registry with a login answers", || {
         AirgapFixture::start(env)
     })?;
     cosign::run(env, &fixture, report)
 }
 
-pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
     let fixture = report.check("a registry with a login answers", || {
         AirgapFixture::start(env)
     })?;

@@ -25,7 +25,7 @@ use self::row::{Form, Row, Verdict};
 use crate::{
     options::BenchOptions,
     programs::Needs,
-    report::{CheckFailed, Report, say},
+    report::{Checked, Report, say},
     test_env::{self, TestEnv},
 };
 
@@ -59,7 +59,7 @@ pub(crate) fn run(
     options: &BenchOptions,
     peer: Option<&Path>,
     report: &mut Report,
-) -> Result<(), CheckFailed> {
+) -> Checked {
     let measure = if options.cni_plugins {
         cni_plugins::measure
     } else if options.cluster {

@@ -23,7 +23,7 @@ use crate::{
     node::{file_hashes::FileHashes, runtime::NodePlugins},
     pages::Reader,
     programs::{Module, Needs},
-    report::{CheckFailed, Report, say},
+    report::{Checked, Report, say},
     sh,
     test_env::TestEnv,
 };
@@ -50,7 +50,7 @@ pub(super) const PAGE_VALUES: &[(&str, &str)] = &[(
     "kubectl delete pod cart --grace-period=1 --timeout=60s",
 )];
 
-pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
     let cluster = report.check(
         "six nodes are Ready: k3s in four ways, rke2 and kubeadm, on containerd 1.6 and 2.x",
         || Cluster::with(env, MIXED, Components::All, NodePlugins::Release),
@@ -154,12 +154,7 @@ impl ClusterFixture<'_> {
     }
 
     /// The way of people without Helm: one manifest.
-    fn manifest(
-        &self,
-        reader: &Reader,
-        before: &[FileHashes],
-        report: &mut Report,
-    ) -> Result<(), CheckFailed> {
+    fn manifest(&self, reader: &Reader, before: &[FileHashes], report: &mut Report) -> Checked {
         report.check(
             "docs/first-network.md: kubectl applies the manifest",
             || {

@@ -3,7 +3,7 @@
 //!
 //! The test plays the kubelet, as a CRI client. Pods are objects of a real API server.
 
-use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt as _};
+use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
@@ -13,40 +13,27 @@ use crate::{
     daemon::STATE_DIR,
     node::{
         Node,
-        cri::{self, Client, ContainerConfig, KeyValue, Mount, NamespaceOption, PodSandboxConfig},
+        cri::{self, Client, ContainerConfig, KeyValue, Mount, PodSandboxConfig},
         inspect::{addresses, nothing_left},
         layout::{ContainerdVersion, Layout},
         network::NodeNetwork,
         runtime::{NodePlugins, Runtime},
     },
     programs::{Module, Needs},
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::{TestEnv, arch},
 };
 
 pub(crate) const NEEDS: Needs = Needs {
-    debian: &[
-        ("busybox", "busybox-static"),
-        ("containerd", "containerd"),
-        ("dnsmasq", "dnsmasq-base"),
-        ("etcd", "etcd-server"),
-        ("ip", "iproute2"),
-        ("iptables", "iptables"),
-        ("macvlan", "containernetworking-plugins"),
-        ("openssl", "openssl"),
-        ("runc", "runc"),
-        ("skopeo", "skopeo"),
-        ("sysctl", "procps"),
-        ("umoci", "umoci"),
-    ],
+    debian: "busybox containerd dnsmasq etcd ip iptables macvlan openssl runc skopeo sysctl umoci",
     modules: &[Module::Plugins, Module::Containerd, Module::Kubernetes],
 };
 
 const DAEMON_CONFIG: &str = "/var/lib/multus/e2e-daemon-config.json";
 const KUBECONFIG: &str = "/var/lib/multus/e2e-kubeconfig";
 
-pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
     for (containerd_version, layout) in [
         (ContainerdVersion::V1, Layout::K3s),
         (ContainerdVersion::V2, Layout::Kubeadm),
@@ -198,17 +185,7 @@ impl CriFixture {
         self.node.write(DAEMON_CONFIG, file.to_string())?;
         let kubeconfig = std::fs::read_to_string(self.control.admin())?;
         self.node.write(KUBECONFIG, inline(&kubeconfig)?)?;
-        let mut pod = self.pod("multus", None)?;
-        let node_s = NamespaceOption {
-            network: cri::NAMESPACE_NODE,
-            pid: cri::NAMESPACE_NODE,
-        };
-        pod.linux = Some(cri::LinuxConfig {
-            security: Some(cri::SandboxSecurity {
-                namespaces: Some(node_s.clone()),
-                privileged: true,
-            }),
-        });
+        let pod = self.pod("multus", None)?.on_node();
         let uid = pod
             .metadata
             .as_ref()
@@ -244,7 +221,7 @@ impl CriFixture {
             linux: Some(cri::ContainerLinux {
                 security: Some(cri::ContainerSecurity {
                     privileged: true,
-                    namespaces: Some(node_s),
+                    namespaces: Some(cri::node_namespaces()),
                 }),
             }),
         };
@@ -333,27 +310,9 @@ impl CriFixture {
         self.control
             .apply(&self.node, &[objects::pod(name, &self.node.name, networks)])?;
         let object = self.control.get(&self.node, &["pod", name])?;
-        let uid = object["metadata"]["uid"]
-            .as_str()
-            .context("a pod has a uid")?
-            .to_owned();
-        let labels = [
-            ("io.kubernetes.pod.name", name),
-            ("io.kubernetes.pod.namespace", "default"),
-            ("io.kubernetes.pod.uid", &uid),
-        ];
-        let labels: BTreeMap<_, _> = labels
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .into();
-        Ok(PodSandboxConfig {
-            labels,
-            metadata: Some(cri::PodSandboxMetadata {
-                name: name.to_owned(),
-                namespace: "default".to_owned(),
-                uid,
-            }),
-            linux: None,
-        })
+        let uid = object["metadata"]["uid"].as_str();
+        let uid = uid.context("a pod has a uid")?;
+        Ok(PodSandboxConfig::for_pod("default", name, uid))
     }
 }
 

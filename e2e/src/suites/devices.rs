@@ -15,7 +15,7 @@ use crate::{
         runtime::{IMAGE, NodePlugins},
     },
     programs::{Module, Needs},
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
 };
@@ -34,7 +34,7 @@ const DAEMON_CONFIG: &str = "/var/lib/multus/e2e-daemon-config.json";
 /// The socket of the kubelet's pod resources API.
 const KUBELET: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
 
-pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
     let fixture = report.check("a node with a kubelet is Ready", || {
         let cluster = Cluster::with(
             env,

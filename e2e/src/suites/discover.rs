@@ -8,13 +8,13 @@ mod nested;
 
 use crate::{
     programs::Needs,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     test_env::TestEnv,
 };
 
 pub(crate) const NEEDS: Needs = super::cri::NEEDS;
 
-pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
     kinds::run(env, report)?;
     report.check(
         "the runtime of a node in a container is rejected by name, and found below --root",

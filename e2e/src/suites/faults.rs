@@ -21,7 +21,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use self::fixture::FaultsFixture;
 use crate::{
     options::{Options, Part},
-    report::{CheckFailed, Report, say},
+    report::{Checked, Report, say},
     test_env::TestEnv,
 };
 
@@ -29,11 +29,7 @@ const CYCLES: u32 = 100;
 /// How many times as many cycles `--long` runs.
 const LONG: u32 = 10;
 
-pub(crate) fn run(
-    env: &TestEnv,
-    options: &Options,
-    report: &mut Report,
-) -> Result<(), CheckFailed> {
+pub(crate) fn run(env: &TestEnv, options: &Options, report: &mut Report) -> Checked {
     let fixture = report.check("a node whose daemon has a service account", || {
         FaultsFixture::new(env)
     })?;

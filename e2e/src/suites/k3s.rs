@@ -36,34 +36,15 @@ use crate::{
     options::Options,
     pages::Reader,
     programs::{Module, Needs, k3s::K3s},
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
 };
 
 pub(crate) const NEEDS: Needs = Needs {
-    debian: &[
-        ("busybox", "busybox-static"),
-        ("containerd", "containerd"),
-        ("curl", "curl"),
-        ("dnsmasq", "dnsmasq-base"),
-        // K3s' inner program is linked with SQLite.
-        ("gcc", "gcc"),
-        ("ip", "iproute2"),
-        // K3s starts its controller of network policies where it finds it.
-        ("ipset", "ipset"),
-        ("iptables", "iptables"),
-        ("make", "make"),
-        ("nft", "nftables"),
-        ("patch", "patch"),
-        ("skopeo", "skopeo"),
-        ("sysctl", "procps"),
-        // K3s' installer writes units where it finds it.
-        ("systemctl", "systemd"),
-        ("umoci", "umoci"),
-        ("wg", "wireguard-tools"),
-        ("zstd", "zstd"),
-    ],
+    // K3s' inner program is linked with SQLite, by gcc. K3s starts its controller of network policies where it finds ipset, and its installer
+    // writes units where it finds systemctl.
+    debian: "busybox containerd curl dnsmasq gcc ip ipset iptables make nft patch skopeo sysctl systemctl umoci wg zstd",
     modules: &[
         Module::Containerd,
         Module::Helm,
@@ -82,11 +63,7 @@ const AIRGAP_PAGE: &str = "docs/airgap.md";
 pub(super) const DEADLINE: u64 = 180;
 const ALL: &str = "--all-namespaces";
 
-pub(crate) fn run(
-    env: &TestEnv,
-    options: &Options,
-    report: &mut Report,
-) -> Result<(), CheckFailed> {
+pub(crate) fn run(env: &TestEnv, options: &Options, report: &mut Report) -> Checked {
     let k3s = report.check("K3s' program, its installer and its images", || {
         K3s::find(options.k3s.as_deref(), options.install)
     })?;
@@ -121,10 +98,10 @@ const CASES: [(&str, Case); 12] = [
     ("own-vpn", own_vpn::run),
 ];
 
-type Case = fn(&TestEnv, &K3s, &mut Report) -> Result<(), CheckFailed>;
+type Case = fn(&TestEnv, &K3s, &mut Report) -> Checked;
 
 /// From a medium to an agent, pods and the removal, as the pages say.
-fn life(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed> {
+fn life(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Checked {
     // The fields are dropped in this order.
     let (mut server, mut agent, _network) = report.check(
         "K3s' installer makes the units of a server and an agent",
@@ -358,7 +335,7 @@ impl DistroCluster {
     }
 
     /// The jobs of the charts, and the daemons that they start.
-    pub(super) fn installed(&self, report: &mut Report) -> Result<(), CheckFailed> {
+    pub(super) fn installed(&self, report: &mut Report) -> Checked {
         let chart = self.server().distro.chart;
         report.check(
             "helm-controller and its jobs install both charts without a network",
@@ -381,7 +358,7 @@ impl DistroCluster {
         })
     }
 
-    pub(super) fn doctor_finds_nothing(&self, report: &mut Report) -> Result<(), CheckFailed> {
+    pub(super) fn doctor_finds_nothing(&self, report: &mut Report) -> Checked {
         report.check("doctor finds nothing wrong on any node", || {
             self.each_worker(|member| {
                 let text = member.node.run(&["multus-distro", "doctor"])?;
@@ -418,7 +395,7 @@ impl DistroCluster {
             Ok(())
         })?;
         self.each_worker(|member| {
-            for file in member.distro.of_multus() {
+            for file in member.distro.multus_files() {
                 ensure!(member.node.path(&file).exists(), "there is no {file}");
             }
             Ok(())
@@ -449,7 +426,7 @@ impl DistroCluster {
     }
 
     /// Defines the networks, and creates pods that are to keep them whatever becomes of the distro.
-    pub(super) fn old_pods(&self, report: &mut Report) -> Result<Vec<String>, CheckFailed> {
+    pub(super) fn old_pods(&self, report: &mut Report) -> Checked<Vec<String>> {
         report.check("pods have a bridge and a macvlan interface", || {
             self.define_networks()?;
             let old = self.create("old", 1)?;
@@ -505,7 +482,7 @@ impl DistroCluster {
     }
 
     /// The life of pods: they start, keep their networks while daemons and the distro restart, and leave nothing.
-    pub(super) fn pods(&mut self, report: &mut Report) -> Result<(), CheckFailed> {
+    pub(super) fn pods(&mut self, report: &mut Report) -> Checked {
         let (left, right, before) = report.check(
             "pods of both nodes start with a bridge and a macvlan interface",
             || {
@@ -580,7 +557,7 @@ impl DistroCluster {
     }
 
     /// The cluster after the removal.
-    pub(super) fn without_multus(&self, report: &mut Report) -> Result<(), CheckFailed> {
+    pub(super) fn without_multus(&self, report: &mut Report) -> Checked {
         report.check("new pods start with the default network alone", || {
             self.default_network_alone("after")
         })?;
@@ -624,7 +601,7 @@ impl DistroCluster {
             let charts = self.kubectl(&["get", "helmcharts", ALL, "--output=name"])?;
             ensure!(charts.is_empty(), "there are {charts}");
             self.each(|member| {
-                for file in member.distro.of_multus() {
+                for file in member.distro.multus_files() {
                     ensure!(!member.node.path(&file).exists(), "{file} is still there");
                 }
                 Ok(())

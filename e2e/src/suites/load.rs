@@ -27,7 +27,7 @@ use crate::{
     control_plane::{http_proxy::RequestFault, objects},
     options::Options,
     programs::Needs,
-    report::{CheckFailed, Report, say},
+    report::{Checked, Report, say},
     sandbox::Answer,
     sh,
     single_node::{BIN_DIR, GENERATED},
@@ -85,23 +85,9 @@ const CASES: &[Case] = &[
 ];
 
 /// Runs the cases whose names have the text of `--case`; a failed one does not end the suite.
-pub(crate) fn run(
-    env: &TestEnv,
-    options: &Options,
-    report: &mut Report,
-) -> Result<(), CheckFailed> {
-    let wanted = |name: &str| options.selects(name);
-    report.check("the cases exist", || {
-        let found = CASES.iter().any(|(name, _)| wanted(name));
-        ensure!(
-            found,
-            "no case has `{}` in its name",
-            options.case.as_deref().unwrap_or_default()
-        );
-        Ok(())
-    })?;
+pub(crate) fn run(env: &TestEnv, options: &Options, report: &mut Report) -> Checked {
     let mut fixture = None;
-    for (name, run) in CASES.iter().filter(|(name, _)| wanted(name)) {
+    for (name, run) in options.wanted(CASES, report)? {
         let current = match fixture.take() {
             Some(current) => current,
             None => report.check("a node with a runtime, an API server and 260 pods", || {
@@ -272,8 +258,8 @@ fn ensure_attached(
         objects::status(&fixture.pod(container.pod)?)
     })?;
     let calls = fixture.calls()?;
-    let of_container = calls.iter().filter(|call| call.container == container.id);
-    let mut dels = of_container.filter(|call| call.verb == "DEL");
+    let own_calls = calls.iter().filter(|call| call.container == container.id);
+    let mut dels = own_calls.filter(|call| call.verb == "DEL");
     ensure!(dels.next().is_none(), "a network was rolled back");
     ensure!(networks.len() == 2, "the status has {networks:?}");
     Ok(())

@@ -22,12 +22,12 @@ use crate::{
         inspect::{Addresses, addresses, nothing_left},
         layout,
     },
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     single_node::{BIN_DIR, CONF_DIR, DAEMON_CONFIG, GENERATED, SingleNode},
     test_env::TestEnv,
 };
 
-pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
     let fixture = report.check("a node with an API server and real plugins", || {
         NetnsFixture::new(env)
     })?;
@@ -144,12 +144,7 @@ impl NetnsFixture<'_> {
     fn attach_pod(&self, pod: &Value, interfaces: &[&str]) -> anyhow::Result<Addresses> {
         let result = self.single_node.add_pod(pod)?;
         let pod = objects::name(pod)?;
-        let inside = addresses(
-            &self
-                .single_node
-                .node
-                .run(&["ip", "netns", "exec", pod, "ip", "-o", "address"])?,
-        );
+        let inside = self.single_node.addresses_in(pod)?;
         let names: Vec<_> = inside.keys().map(String::as_str).collect();
         ensure!(names == interfaces, "the pod has {inside:?}");
         let address = result["ips"][0]["address"].as_str().unwrap_or_default();
@@ -157,13 +152,7 @@ impl NetnsFixture<'_> {
             inside["eth0"] == [address],
             "the result has {address}, the pod {inside:?}"
         );
-        objects::ensure_status(
-            &self
-                .single_node
-                .control
-                .get(&self.single_node.node, &["pod", pod])?,
-            &inside,
-        )?;
+        objects::ensure_status(&self.single_node.get(&["pod", pod])?, &inside)?;
         Ok(inside)
     }
 

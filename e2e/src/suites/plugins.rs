@@ -34,21 +34,13 @@ use self::feature::Feature;
 use crate::{
     options::Options,
     programs::{Module, Needs},
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
 };
 
 pub(crate) const NEEDS: Needs = Needs {
-    debian: &[
-        ("dbus-daemon", "dbus-daemon"),
-        ("dnsmasq", "dnsmasq-base"),
-        ("ip", "iproute2"),
-        ("iptables", "iptables"),
-        ("nft", "nftables"),
-        ("ping", "iputils-ping"),
-        ("unshare", "util-linux"),
-    ],
+    debian: "dbus-daemon dnsmasq ip iptables nft ping unshare",
     modules: &[Module::Plugins],
 };
 
@@ -66,11 +58,7 @@ struct PluginsFixture<'a> {
     case: Option<&'a str>,
 }
 
-pub(crate) fn run(
-    env: &TestEnv,
-    options: &Options,
-    report: &mut Report,
-) -> Result<(), CheckFailed> {
+pub(crate) fn run(env: &TestEnv, options: &Options, report: &mut Report) -> Checked {
     let fixture = report.check("every plugin of the reference is there", || {
         PluginsFixture::new(env, options)
     })?;

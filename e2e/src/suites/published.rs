@@ -22,28 +22,13 @@ use crate::{
         runtime::NodePlugins,
     },
     programs::{Module, Needs},
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
 };
 
 pub(crate) const NEEDS: Needs = Needs {
-    debian: &[
-        ("busybox", "busybox-static"),
-        ("containerd", "containerd"),
-        ("curl", "curl"),
-        ("docker-registry", "docker-registry"),
-        ("etcd", "etcd-server"),
-        ("git", "git"),
-        ("htpasswd", "apache2-utils"),
-        ("ip", "iproute2"),
-        ("iptables", "iptables"),
-        ("openssl", "openssl"),
-        ("runc", "runc"),
-        ("skopeo", "skopeo"),
-        ("sysctl", "procps"),
-        ("umoci", "umoci"),
-    ],
+    debian: "busybox containerd curl docker-registry etcd git htpasswd ip iptables openssl runc skopeo sysctl umoci",
     modules: &[Module::Containerd, Module::Helm, Module::Kubernetes],
 };
 
@@ -54,7 +39,7 @@ const NODES: &[(Layout, ContainerdVersion)] = &[
     (Layout::Rke2, ContainerdVersion::V1),
 ];
 
-pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
     let releases = report.check(
         "a release is signed with the publisher's key, and so is its successor, cut in a clone",
         || Releases::make(env),

@@ -25,26 +25,13 @@ use crate::{
         Module, Needs,
         rke2::{self, Rke2},
     },
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     test_env::TestEnv,
 };
 
 pub(crate) const NEEDS: Needs = Needs {
-    debian: &[
-        ("busybox", "busybox-static"),
-        ("etcd", "etcd-server"),
-        // RKE2's program is linked with SQLite.
-        ("gcc", "gcc"),
-        ("ip", "iproute2"),
-        ("iptables", "iptables"),
-        ("runc", "runc"),
-        ("skopeo", "skopeo"),
-        ("sysctl", "procps"),
-        // RKE2's installer writes units where it finds it.
-        ("systemctl", "systemd"),
-        ("umoci", "umoci"),
-        ("zstd", "zstd"),
-    ],
+    // RKE2's program is linked with SQLite, by gcc; its installer writes units where it finds systemctl.
+    debian: "busybox etcd gcc ip iptables runc skopeo sysctl systemctl umoci zstd",
     modules: &[
         Module::Containerd,
         Module::Helm,
@@ -54,11 +41,7 @@ pub(crate) const NEEDS: Needs = Needs {
     ],
 };
 
-pub(crate) fn run(
-    env: &TestEnv,
-    options: &Options,
-    report: &mut Report,
-) -> Result<(), CheckFailed> {
+pub(crate) fn run(env: &TestEnv, options: &Options, report: &mut Report) -> Checked {
     let wanted = options.wanted(&CASES, report)?;
     let rke2 = report.check("RKE2's program, its installer and its images", || {
         Rke2::find(env, options.k3s.as_deref(), options.install)
@@ -81,7 +64,7 @@ const CASES: [(&str, Case); 5] = [
     ("wireguard", wireguard::run),
 ];
 
-type Case = fn(&TestEnv, &Rke2, &mut Report) -> Result<(), CheckFailed>;
+type Case = fn(&TestEnv, &Rke2, &mut Report) -> Checked;
 
 /// Starts a server that has been prepared.
 fn start(mut server: DistroNode) -> anyhow::Result<DistroCluster> {
@@ -93,7 +76,7 @@ fn start(mut server: DistroNode) -> anyhow::Result<DistroCluster> {
 }
 
 /// From a medium to an agent, pods and the removal, as the pages say.
-fn life(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(), CheckFailed> {
+fn life(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Checked {
     // The fields are dropped in this order.
     let (mut server, mut agent, _network) = report.check(
         "RKE2's installer makes the units of a server and an agent, without a network",

@@ -21,7 +21,7 @@ use self::{
 };
 use crate::{
     options::Options,
-    report::{CheckFailed, Report, say},
+    report::{Checked, Report, say},
     sh,
     test_env::TestEnv,
 };
@@ -92,11 +92,7 @@ impl Reading {
     }
 }
 
-pub(crate) fn run(
-    env: &TestEnv,
-    options: &Options,
-    report: &mut Report,
-) -> Result<(), CheckFailed> {
+pub(crate) fn run(env: &TestEnv, options: &Options, report: &mut Report) -> Checked {
     let nodes = options.nodes;
     let pods = nodes * PODS_PER_NODE;
     let fleet = report.check(
@@ -154,7 +150,7 @@ fn measured(
     phase: anyhow::Result<Phase>,
     name: &str,
     report: &mut Report,
-) -> Result<(), CheckFailed> {
+) -> Checked {
     report.check(name, || {
         let mut phase = phase?;
         let failure = phase.failure.take();

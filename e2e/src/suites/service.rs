@@ -13,17 +13,13 @@ use serde_json::Value;
 use crate::{
     node::{Node, cgroup::Cgroup, network::NodeNetwork, systemd::Systemd},
     programs::Needs,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
 };
 
 pub(crate) const NEEDS: Needs = Needs {
-    debian: &[
-        ("containerd", "containerd"),
-        ("ip", "iproute2"),
-        ("systemctl", "systemd"),
-    ],
+    debian: "containerd ip systemctl",
     modules: &[],
 };
 
@@ -79,7 +75,7 @@ const ALL: [Unit; 3] = [
     },
 ];
 
-pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
     // The fields are dropped in this order.
     let (node, cgroup, _network) = &report.check("a node", || {
         let network = NodeNetwork::new()?;
@@ -288,10 +284,10 @@ impl ServiceFixture<'_> {
         self.systemd.ctl(&["stop", name])?;
         let release = env.dist.join("airgap");
         let release = release.to_str().context("the path is no text")?;
-        let of_distro = ["--distro", distro];
+        let distro_option = ["--distro", distro];
         let run = |args: &[&str]| {
             self.node
-                .run(&[&["multus-distro"], args, &of_distro].concat())
+                .run(&[&["multus-distro"], args, &distro_option].concat())
         };
         let written = run(&["images", "install", release])?;
         let images = format!("{OTHER_DATA}/agent/images/");

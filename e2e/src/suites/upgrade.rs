@@ -24,7 +24,7 @@ use crate::{
     node::layout::{ContainerdVersion, Layout},
     options::Options,
     programs::{Module, Needs},
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
 };
@@ -51,11 +51,7 @@ const K3S: &[(Layout, ContainerdVersion)] = &[
     (Layout::K3s, ContainerdVersion::V2),
 ];
 
-pub(crate) fn run(
-    env: &TestEnv,
-    options: &Options,
-    report: &mut Report,
-) -> Result<(), CheckFailed> {
+pub(crate) fn run(env: &TestEnv, options: &Options, report: &mut Report) -> Checked {
     let published = PUBLISHED.iter().chain([&PUBLISHED_ON_K3S]);
     let published = published.map(|one| one.name);
     let names = published.chain(UpstreamManifest::ALL.map(UpstreamManifest::name));
@@ -95,7 +91,7 @@ fn upgrade(
     fixture: &ClusterFixture,
     published: &'static ReleaseSpec,
     report: &mut Report,
-) -> Result<(), CheckFailed> {
+) -> Checked {
     let old = report.check(
         &format!("the images of {} are on every node", published.name),
         || PublishedRelease::import(fixture, published, &fixture.env.upstream),
@@ -117,7 +113,7 @@ struct UpgradeFixture<'a> {
 }
 
 impl UpgradeFixture<'_> {
-    fn run(&self, report: &mut Report) -> Result<(), CheckFailed> {
+    fn run(&self, report: &mut Report) -> Checked {
         let of = |what: &str| format!("{}: {what}", self.old.published.name);
         report.check(
             &of("pods of the published release have their networks"),

@@ -27,7 +27,7 @@ use crate::{
     node::{Node, Service, network::NodeNetwork},
     options::Options,
     programs::{Module, Needs},
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
     vpn::{
@@ -38,22 +38,7 @@ use crate::{
 };
 
 pub(crate) const NEEDS: Needs = Needs {
-    debian: &[
-        ("busybox", "busybox-static"),
-        ("containerd", "containerd"),
-        ("curl", "curl"),
-        ("etcd", "etcd-server"),
-        ("ip", "iproute2"),
-        ("iptables", "iptables"),
-        ("macvlan", "containernetworking-plugins"),
-        ("nft", "nftables"),
-        ("openssl", "openssl"),
-        ("runc", "runc"),
-        ("skopeo", "skopeo"),
-        ("sysctl", "procps"),
-        ("umoci", "umoci"),
-        ("wg", "wireguard-tools"),
-    ],
+    debian: "busybox containerd curl etcd ip iptables macvlan nft openssl runc skopeo sysctl umoci wg",
     modules: &[
         Module::Plugins,
         Module::Containerd,
@@ -68,11 +53,7 @@ pub(crate) const NEEDS: Needs = Needs {
 /// The file with the settings of the VPN.
 const AUTH: &str = "/etc/rancher/vpn-auth";
 
-pub(crate) fn run(
-    env: &TestEnv,
-    options: &Options,
-    report: &mut Report,
-) -> Result<(), CheckFailed> {
+pub(crate) fn run(env: &TestEnv, options: &Options, report: &mut Report) -> Checked {
     let mut cases = CASES.to_vec();
     if !wg_quick::is_of_kernel() {
         // Whoever names the case gets an error.
@@ -95,9 +76,9 @@ const CASES: [(&str, Case); 3] = [
 const KERNEL: &str = "wireguard-kernel";
 const NO_KERNEL: &str = "this machine's kernel makes no link of kind wireguard";
 
-type Case = fn(&TestEnv, &mut Report) -> Result<(), CheckFailed>;
+type Case = fn(&TestEnv, &mut Report) -> Checked;
 
-fn tailscale(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+fn tailscale(env: &TestEnv, report: &mut Report) -> Checked {
     let [key, wrong, probe] = ["a", "b", "c"].map(new_key);
     let watch = KeyWatch::start(&[key.clone(), wrong.clone()], probe);
     report.check("the watch for keys sees a process that shows one", || {
@@ -111,12 +92,7 @@ fn tailscale(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
     passed
 }
 
-fn with_nodes(
-    env: &TestEnv,
-    report: &mut Report,
-    key: &str,
-    wrong: &str,
-) -> Result<(), CheckFailed> {
+fn with_nodes(env: &TestEnv, report: &mut Report, key: &str, wrong: &str) -> Checked {
     let mut fixture = report.check(
         "a control server, and nodes whose LAN passes only the VPN's packets",
         || Fixture::start(env, key),
@@ -157,7 +133,7 @@ fn with_nodes(
     })?;
     packets::run(&fixture, report)?;
     networks::run(&fixture, report)?;
-    faults::of_a_running_cluster(&mut fixture, report)
+    faults::running_cluster(&mut fixture, report)
 }
 
 /// Returns a key that no other process of this machine knows.

@@ -51,14 +51,14 @@ impl Families {
     }
 
     /// Returns the ranges of a node's own addresses, as AllowedIPs have them.
-    pub(crate) fn of_node(self, index: usize) -> String {
+    pub(crate) fn node_networks(self, index: usize) -> String {
         let all = self.addresses(index).into_iter();
         let all = all.map(|(address, _, host)| format!("{address}/{host}"));
         all.collect::<Vec<_>>().join(",")
     }
 
     /// Returns the ranges of all addresses in the tunnel.
-    fn of_tunnel(self) -> &'static str {
+    fn tunnel(self) -> &'static str {
         match self {
             Self::Ipv4 => "10.9.0.0/24",
             Self::Both => "10.9.0.0/24, fd09::/64",
@@ -97,7 +97,7 @@ pub(crate) fn write_conf(
                 conf,
                 "[Peer]\nPublicKey = {}\nAllowedIPs = {}\n",
                 keys.public,
-                families.of_node(other)
+                families.node_networks(other)
             )?;
         }
     } else {
@@ -105,7 +105,7 @@ pub(crate) fn write_conf(
             conf,
             "[Peer]\nPublicKey = {}\nAllowedIPs = {}\nEndpoint = {hub}:{PORT}\nPersistentKeepalive = 1\n",
             keys[0].public,
-            families.of_tunnel()
+            families.tunnel()
         )?;
     }
     node.run(&["mkdir", "-p", "/etc/wireguard"])?;
@@ -126,7 +126,7 @@ const IP: &str = "() { if [[ $1 = link && $2 = add && $5 = wireguard ]]; then wi
 
 impl Implementation {
     /// Returns the kernel where it has WireGuard, else the program.
-    pub(crate) fn of_machine() -> Self {
+    pub(crate) fn detect() -> Self {
         if is_of_kernel() {
             Self::Kernel
         } else {

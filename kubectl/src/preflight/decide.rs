@@ -118,36 +118,36 @@ pub(super) fn decide(
     }
     let snapshot = &*snapshot;
     let installed = installation::all(snapshot);
-    let mut findings = of_refused_values(&values, &rendering);
+    let mut findings = refused_values(&values, &rendering);
     let rendered = match rendering {
         Rendering::Accepted(config) => Some(config),
         _ => None,
     };
     let daemon_config = rendered.clone();
     let daemon_config = daemon_config.unwrap_or_else(|| values.known_daemon_config());
-    findings.extend(of_values(&values, &daemon_config, snapshot));
+    findings.extend(value_changes(&values, &daemon_config, snapshot));
     // Pods are validated by the default options when the values are refused.
     let netconf = validate::netconf(daemon_config.clone())
         .or_else(|_| validate::netconf(Map::new()))
         .expect("a daemon accepts an empty configuration");
-    findings.extend(of_deletable_crd(snapshot));
-    let (of_nodes, unserved) = of_nodes(snapshot, &values);
-    findings.extend(of_nodes);
+    findings.extend(deletable_crd(snapshot));
+    let (node_findings, unserved) = node_findings(snapshot, &values);
+    findings.extend(node_findings);
     if values.is_standalone() {
-        findings.extend(of_standalone(&installed, snapshot, &netconf));
+        findings.extend(standalone_plugins(&installed, snapshot, &netconf));
     } else {
-        findings.extend(of_default_networks(&daemon_config, snapshot, &netconf));
-        findings.extend(of_cluster(snapshot, &choice));
-        let of_installations =
-            of_installations(&installed, snapshot, &values, &daemon_config, &netconf);
-        findings.extend(of_installations);
+        findings.extend(absent_default_networks(&daemon_config, snapshot, &netconf));
+        findings.extend(missing_crd(snapshot, &choice));
+        let replaced_installations =
+            replaced_installations(&installed, snapshot, &values, &daemon_config, &netconf);
+        findings.extend(replaced_installations);
         let provider = Provider::of(&installed);
-        findings.extend(of_pods(snapshot, &netconf, provider, &unserved));
+        findings.extend(pod_findings(snapshot, &netconf, provider, &unserved));
         if values.is_on(HOT_PLUG) {
-            findings.extend(of_hot_plug(snapshot, &netconf));
+            findings.extend(hot_plug_changes(snapshot, &netconf));
         }
-        findings.extend(of_definitions(snapshot, &netconf));
-        findings.extend(of_addresses(snapshot, &values, &netconf));
+        findings.extend(invalid_definitions(snapshot, &netconf));
+        findings.extend(address_findings(snapshot, &values, &netconf));
     }
     let mut findings = grouped(findings);
     findings
@@ -185,7 +185,7 @@ fn effective_values(
 }
 
 /// Reports values that the schema, the chart or the daemon refuses. The chart is asked about values that the schema allows.
-fn of_refused_values(values: &Values, rendering: &Rendering) -> Vec<Finding> {
+fn refused_values(values: &Values, rendering: &Rendering) -> Vec<Finding> {
     let finding = |path: &str, text: String| {
         Finding::new(Verdict::Fails, Subject::Value, path.to_owned(), text)
     };
@@ -215,7 +215,7 @@ fn of_refused_values(values: &Values, rendering: &Rendering) -> Vec<Finding> {
     }
 }
 
-fn of_values(
+fn value_changes(
     values: &Values,
     config: &Map<String, Value>,
     snapshot: &ClusterSnapshot,
@@ -249,7 +249,7 @@ fn of_values(
             continue;
         };
         let path = node_path(path);
-        let (verdict, of_k3s) = if is_k3s && !path.contains("k3s") {
+        let (verdict, hint) = if is_k3s && !path.contains("k3s") {
             (
                 Verdict::Changes,
                 ", but K3s has its own directories and socket",
@@ -258,7 +258,7 @@ fn of_values(
             (Verdict::Note, "")
         };
         let text = format!(
-            "it sets {path} on every node, whatever the node's runtime reports{of_k3s}; the daemon of a node whose runtime has another path is not Ready: remove it unless all nodes are alike"
+            "it sets {path} on every node, whatever the node's runtime reports{hint}; the daemon of a node whose runtime has another path is not Ready: remove it unless all nodes are alike"
         );
         findings.push(Finding::new(verdict, Subject::Value, key, text));
     }
@@ -266,7 +266,7 @@ fn of_values(
 }
 
 /// Reports what plugins without a multiplexer mean for pods: they lose the additional networks that the replaced release attached.
-fn of_standalone(
+fn standalone_plugins(
     installed: &[Installation<'_>],
     snapshot: &ClusterSnapshot,
     netconf: &Netconf,
@@ -295,7 +295,7 @@ fn of_standalone(
 }
 
 /// Reports default networks that the values name and that only files of the nodes could define.
-fn of_default_networks(
+fn absent_default_networks(
     config: &Map<String, Value>,
     snapshot: &ClusterSnapshot,
     netconf: &Netconf,
@@ -328,7 +328,7 @@ fn of_default_networks(
         .collect()
 }
 
-fn of_cluster(snapshot: &ClusterSnapshot, choice: &Choice) -> Option<Finding> {
+fn missing_crd(snapshot: &ClusterSnapshot, choice: &Choice) -> Option<Finding> {
     (snapshot.has_crd == Some(false)).then(|| {
         let text = format!(
             "the cluster does not have the CRD of NetworkAttachmentDefinitions, without which every pod that requests a network fails: install {} first",
@@ -338,7 +338,7 @@ fn of_cluster(snapshot: &ClusterSnapshot, choice: &Choice) -> Option<Finding> {
     })
 }
 
-fn of_deletable_crd(snapshot: &ClusterSnapshot) -> Option<Finding> {
+fn deletable_crd(snapshot: &ClusterSnapshot) -> Option<Finding> {
     snapshot.crd_deleter.as_ref().map(|(namespace, release)| {
         let text = format!(
             "Helm release {namespace}/{release} made the CRD of NetworkAttachmentDefinitions without `helm.sh/resource-policy: keep`, so Helm deletes it, with all network definitions, when an upgrade of that release leaves it out: annotate the CRD before all else"
@@ -348,13 +348,13 @@ fn of_deletable_crd(snapshot: &ClusterSnapshot) -> Option<Finding> {
 }
 
 /// Reports what looks like a second Multus of a chart, in another namespace than the first.
-fn of_second_charts(installed: &[Installation<'_>]) -> Vec<Finding> {
+fn second_charts(installed: &[Installation<'_>]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut of_charts = installed
+    let mut charts = installed
         .iter()
         .filter(|one| one.kind.is_multus() && one.chart.is_some());
-    let first = of_charts.next();
-    for (first, other) in of_charts.filter_map(|other| Some((first?, other))) {
+    let first = charts.next();
+    for (first, other) in charts.filter_map(|other| Some((first?, other))) {
         if first.set.namespace != other.set.namespace {
             findings.push(Finding::new(
                 Verdict::Fails,
@@ -370,14 +370,14 @@ fn of_second_charts(installed: &[Installation<'_>]) -> Vec<Finding> {
     findings
 }
 
-fn of_installations(
+fn replaced_installations(
     installed: &[Installation<'_>],
     snapshot: &ClusterSnapshot,
     values: &Values,
     daemon_config: &Map<String, Value>,
     netconf: &Netconf,
 ) -> Vec<Finding> {
-    let mut findings = of_second_charts(installed);
+    let mut findings = second_charts(installed);
     for one in installed {
         let (namespace, release) = one.release();
         let name = format!("{}/{}", one.set.namespace, one.set.name);
@@ -441,7 +441,7 @@ fn of_installations(
                 }
             }
             Kind::Dhcp | Kind::DynamicNetworks | Kind::Whereabouts => {
-                findings.extend(of_companion(one, installed, snapshot, values, netconf));
+                findings.extend(lost_companion(one, installed, snapshot, values, netconf));
             }
         }
         if matches!(one.kind, Kind::Thin | Kind::Thick) {
@@ -496,7 +496,7 @@ fn place(chart: &HelmChart) -> String {
 }
 
 /// Reports a `DaemonSet` next to upstream's that the upgrade of their common release removes.
-fn of_companion(
+fn lost_companion(
     one: &Installation<'_>,
     installed: &[Installation<'_>],
     snapshot: &ClusterSnapshot,
@@ -562,7 +562,7 @@ fn of_companion(
 }
 
 /// Returns the findings about nodes, and the names of the nodes whose pods get no additional networks.
-fn of_nodes(snapshot: &ClusterSnapshot, values: &Values) -> (Vec<Finding>, BTreeSet<String>) {
+fn node_findings(snapshot: &ClusterSnapshot, values: &Values) -> (Vec<Finding>, BTreeSet<String>) {
     let (mut findings, mut unserved) = (Vec::new(), BTreeSet::new());
     for node in &snapshot.nodes {
         for finding in nodes::findings(node, values) {
@@ -581,7 +581,7 @@ fn of_nodes(snapshot: &ClusterSnapshot, values: &Values) -> (Vec<Finding>, BTree
     (findings, unserved)
 }
 
-fn of_pods(
+fn pod_findings(
     snapshot: &ClusterSnapshot,
     netconf: &Netconf,
     provider: Provider,
@@ -599,7 +599,7 @@ fn of_pods(
 }
 
 /// Reports running pods whose annotation differs from what they have: a daemon with hot plug changes them when it starts.
-fn of_hot_plug(snapshot: &ClusterSnapshot, netconf: &Netconf) -> Vec<Finding> {
+fn hot_plug_changes(snapshot: &ClusterSnapshot, netconf: &Netconf) -> Vec<Finding> {
     let pods = snapshot.pods.iter().filter(|pod| !pod.object.host_network);
     let findings = pods.filter_map(|pod| {
         let attached = pod.attached.as_deref()?;
@@ -628,7 +628,7 @@ fn of_hot_plug(snapshot: &ClusterSnapshot, netconf: &Netconf) -> Vec<Finding> {
 }
 
 /// Reports invalid definitions; they fail the pods that select them now.
-fn of_definitions(snapshot: &ClusterSnapshot, netconf: &Netconf) -> Vec<Finding> {
+fn invalid_definitions(snapshot: &ClusterSnapshot, netconf: &Netconf) -> Vec<Finding> {
     let pods = snapshot.pods.iter();
     let selected: BTreeSet<_> = pods
         .filter(|pod| !pod.object.host_network)
@@ -661,7 +661,11 @@ fn of_definitions(snapshot: &ClusterSnapshot, netconf: &Netconf) -> Vec<Finding>
 }
 
 /// Reports addresses that pods would get twice, or not at all.
-fn of_addresses(snapshot: &ClusterSnapshot, values: &Values, netconf: &Netconf) -> Vec<Finding> {
+fn address_findings(
+    snapshot: &ClusterSnapshot,
+    values: &Values,
+    netconf: &Netconf,
+) -> Vec<Finding> {
     let nodes = snapshot.nodes.len();
     let facts = ClusterFacts {
         nodes: (nodes > 0).then_some(nodes),
@@ -771,13 +775,13 @@ fn steps(
         );
     }
     // Those that neither our chart nor the distro replaces.
-    let (of_other_charts, without_release): (Vec<_>, Vec<_>) = installed
+    let (other_charts, without_release): (Vec<_>, Vec<_>) = installed
         .iter()
         .filter(|one| matches!(one.kind, Kind::Thin | Kind::Thick) && one.chart.is_none())
         .partition(|one| one.set.release.is_some());
     // Helm would delete what the new release had taken over, so the old one goes first.
     steps.extend(
-        of_other_charts
+        other_charts
             .into_iter()
             .flat_map(|one| removal(one, snapshot)),
     );

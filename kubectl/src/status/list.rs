@@ -61,7 +61,7 @@ fn list(pods: &[Value], now: u64) -> anyhow::Result<List> {
         if has_ended || pod_state.pod.host_network {
             continue;
         }
-        let report = report(&PodSnapshot::of_object(pod_state)?, now);
+        let report = report(&PodSnapshot::from_object(pod_state)?, now);
         let has_additional = report.networks.iter().any(|row| !row.default);
         if has_additional || !report.missing.is_empty() || report.problem.is_some() {
             list.pods.push(report);

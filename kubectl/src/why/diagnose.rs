@@ -45,15 +45,15 @@ impl Diagnosis {
 
 /// Returns the likely cause; `diagnostics` are those of the pod.
 pub(super) fn diagnose(snapshot: &PodSnapshot, diagnostics: &[Diagnostic]) -> Diagnosis {
-    of_lifecycle(snapshot, diagnostics)
-        .or_else(|| of_diagnostics(diagnostics))
-        .or_else(|| of_daemon(snapshot))
-        .or_else(|| of_failures(snapshot))
+    pod_lifecycle(snapshot, diagnostics)
+        .or_else(|| definition_errors(diagnostics))
+        .or_else(|| daemon_problem(snapshot))
+        .or_else(|| plugin_failures(snapshot))
         .unwrap_or_else(|| without_failure(snapshot))
 }
 
 /// Diagnoses pods that are ending, request nothing, have no node, or have all networks that they request.
-fn of_lifecycle(snapshot: &PodSnapshot, diagnostics: &[Diagnostic]) -> Option<Diagnosis> {
+fn pod_lifecycle(snapshot: &PodSnapshot, diagnostics: &[Diagnostic]) -> Option<Diagnosis> {
     let pod_state = &snapshot.pod_state;
     if pod_state.is_deleted {
         let stuck = snapshot.events.iter().rev().find(|event| {
@@ -72,7 +72,7 @@ fn of_lifecycle(snapshot: &PodSnapshot, diagnostics: &[Diagnostic]) -> Option<Di
         );
         return Some(Diagnosis::new(Cause::Ended, explanation));
     }
-    if let Some(diagnosis) = of_annotations(diagnostics) {
+    if let Some(diagnosis) = annotation_errors(diagnostics) {
         return Some(diagnosis);
     }
     let has_requests = !validate::selected(&pod_state.pod, &snapshot.netconf).is_empty();
@@ -80,7 +80,7 @@ fn of_lifecycle(snapshot: &PodSnapshot, diagnostics: &[Diagnostic]) -> Option<Di
         let explanation = "the pod requests no networks besides the cluster's default one";
         return Some(Diagnosis::new(Cause::NothingRequested, explanation));
     }
-    if let Some(diagnosis) = of_cluster(snapshot) {
+    if let Some(diagnosis) = cluster_problem(snapshot) {
         return Some(diagnosis);
     }
     if pod_state.node.is_empty() {
@@ -101,7 +101,7 @@ fn of_lifecycle(snapshot: &PodSnapshot, diagnostics: &[Diagnostic]) -> Option<Di
 }
 
 /// Diagnoses pods for which the scheduler finds no node because the nodes' network is not ready.
-fn of_cluster(snapshot: &PodSnapshot) -> Option<Diagnosis> {
+fn cluster_problem(snapshot: &PodSnapshot) -> Option<Diagnosis> {
     let health = &snapshot.health;
     let (_, reason) = health
         .unready_nodes
@@ -179,7 +179,7 @@ fn missing(snapshot: &PodSnapshot) -> Vec<String> {
 }
 
 /// Diagnoses annotations that have no effect.
-fn of_annotations(diagnostics: &[Diagnostic]) -> Option<Diagnosis> {
+fn annotation_errors(diagnostics: &[Diagnostic]) -> Option<Diagnosis> {
     diagnostics.iter().find_map(|diagnostic| {
         let cause = match diagnostic {
             Diagnostic::HostNetwork { .. } => Cause::HostNetwork,
@@ -193,7 +193,7 @@ fn of_annotations(diagnostics: &[Diagnostic]) -> Option<Diagnosis> {
 }
 
 /// Diagnoses pods that the daemon would refuse now.
-fn of_diagnostics(diagnostics: &[Diagnostic]) -> Option<Diagnosis> {
+fn definition_errors(diagnostics: &[Diagnostic]) -> Option<Diagnosis> {
     let error = first_error(diagnostics)?;
     let cause = match error {
         Diagnostic::Plan(error) | Diagnostic::SimilarName { error, .. } => error.cause(),
@@ -211,7 +211,7 @@ fn is_uninstalled(snapshot: &PodSnapshot) -> bool {
 }
 
 /// Diagnoses a node whose daemon is missing or does not serve pods.
-fn of_daemon(snapshot: &PodSnapshot) -> Option<Diagnosis> {
+fn daemon_problem(snapshot: &PodSnapshot) -> Option<Diagnosis> {
     let (cause, explanation) = match &snapshot.reply {
         DaemonReply::NoDaemon if is_uninstalled(snapshot) => (
             Cause::NotInstalled,
@@ -236,7 +236,7 @@ fn of_daemon(snapshot: &PodSnapshot) -> Option<Diagnosis> {
 }
 
 /// Diagnoses the newest failure; one that the daemon reports counts more than an event.
-fn of_failures(snapshot: &PodSnapshot) -> Option<Diagnosis> {
+fn plugin_failures(snapshot: &PodSnapshot) -> Option<Diagnosis> {
     let failures = snapshot
         .reply
         .answer()

@@ -1,10 +1,21 @@
 //! A cluster that answers fixed paths, and a kubeconfig with several contexts that lead to it.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, process::Output};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::api_server::{ApiServer, ReceivedRequest};
+
+use crate::{answer, run};
+
+pub(crate) fn list(items: &Value) -> Value {
+    json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items})
+}
+
+pub(crate) fn forbidden(what: &str) -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
+        "message": format!("{what} is forbidden: User \"u\" cannot list resource \"{what}\"")})
+}
 
 /// A cluster that runs until it is dropped.
 pub(crate) struct Cluster {
@@ -36,6 +47,21 @@ impl Cluster {
         Self { api, dir }
     }
 
+    /// Runs the program with this cluster.
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
+        let kubeconfig = self.kubeconfig();
+        let kubeconfig = ["--kubeconfig", kubeconfig.to_str().unwrap()];
+        run(&[args, &kubeconfig].concat(), "")
+    }
+
+    /// Runs the program with this cluster and `-o json`; returns exit status and answer.
+    #[track_caller]
+    pub(crate) fn answer(&self, args: &[&str]) -> (i32, Value) {
+        let kubeconfig = self.kubeconfig();
+        let kubeconfig = ["--kubeconfig", kubeconfig.to_str().unwrap()];
+        answer(&[args, &kubeconfig].concat(), "")
+    }
+
     /// The user of each request so far: the token that it carried.
     pub(crate) fn users(&self) -> Vec<String> {
         let requests = self.api.requests().into_iter();
@@ -45,8 +71,8 @@ impl Cluster {
     /// How many requests of this method and path there were.
     pub(crate) fn requests(&self, method_and_path: &str) -> usize {
         let requests = self.api.requests().into_iter();
-        let of_path = requests.filter(|one| one.method_and_path == method_and_path);
-        of_path.count()
+        let same_path = requests.filter(|one| one.method_and_path == method_and_path);
+        same_path.count()
     }
 
     /// Every patch so far.

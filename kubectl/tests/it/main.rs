@@ -43,3 +43,24 @@ fn answer(args: &[&str], input: &str) -> (i32, Value) {
     let answer = answer.unwrap_or_else(|_| panic!("{output:?}"));
     (output.status.code().unwrap(), answer)
 }
+
+/// Fails unless the program refused with exit status 3, and said this.
+#[track_caller]
+fn is_refused(output: &Output, part: &str) {
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains(part), "{text}");
+}
+
+/// Fails unless an answer came with this exit status and has this value at a pointer; null, where it has nothing.
+#[track_caller]
+fn check((status, answer): &(i32, Value), expected: i32, pointer: &str, value: &Value) {
+    let found = (*status, answer.pointer(pointer).unwrap_or(&Value::Null));
+    assert_eq!(found, (expected, value), "{answer}");
+}
+
+/// Fails unless a text, or one inside of a list or an object, has this part.
+#[track_caller]
+fn has(value: &Value, part: &str) {
+    assert!(value.to_string().contains(part), "{value}");
+}

@@ -2,7 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::{answer, cluster::Cluster, run};
+use crate::{
+    check,
+    cluster::{Cluster, forbidden, list},
+    has, is_refused, run,
+};
 
 const POD: &str = "/api/v1/namespaces/shop/pods/cart";
 
@@ -10,22 +14,6 @@ fn pod() -> Value {
     json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"namespace": "shop", "name": "cart", "uid": "u-1", "annotations": {"k8s.v1.cni.cncf.io/networks": "storage"}},
         "spec": {"nodeName": "node-a", "containers": [{"name": "c"}]}, "status": {"phase": "Pending"}})
-}
-
-fn list(items: &Value) -> Value {
-    json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items})
-}
-
-fn forbidden(what: &str) -> Value {
-    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
-        "message": format!("{what} is forbidden: User \"u\" cannot list resource \"{what}\"")})
-}
-
-#[track_caller]
-fn run_on(server: &Cluster, args: &[&str]) -> (i32, Value) {
-    let kubeconfig = server.kubeconfig();
-    let kubeconfig = ["--kubeconfig", kubeconfig.to_str().unwrap()];
-    answer(&[args, &kubeconfig].concat(), "")
 }
 
 #[test]
@@ -42,25 +30,14 @@ fn missing_rights_are_reported_as_gaps() {
             forbidden("pods"),
         ),
     ]);
-    let (status, why) = run_on(&server, &["why", "cart"]);
-    assert_eq!(
-        (status, &why["cause"]),
-        (1, &json!("definition-missing")),
-        "{why}"
-    );
-    assert_eq!(why["log"][0]["message"], "m (id 0a0b)");
-    assert_eq!(why["log"][0]["count"], 2);
-    let gap = why["gaps"][0].as_str().unwrap();
-    assert!(
-        gap.contains("forbidden") && gap.contains("--daemon-namespace"),
-        "{gap}"
-    );
-    let (status, report) = run_on(&server, &["status", "pod/cart"]);
-    assert_eq!(
-        (status, &report["missing"]),
-        (1, &json!(["shop/storage"])),
-        "{report}"
-    );
+    let why = server.answer(&["why", "cart"]);
+    check(&why, 1, "/cause", &json!("definition-missing"));
+    check(&why, 1, "/log/0/message", &json!("m (id 0a0b)"));
+    check(&why, 1, "/log/0/count", &json!(2));
+    has(&why.1["gaps"][0], "forbidden");
+    has(&why.1["gaps"][0], "--daemon-namespace");
+    let report = server.answer(&["status", "pod/cart"]);
+    check(&report, 1, "/missing", &json!(["shop/storage"]));
 }
 
 #[test]
@@ -68,7 +45,7 @@ fn nodes_without_a_daemon_or_with_upstreams_are_recognised() {
     let nad = "/apis/k8s.cni.cncf.io/v1/namespaces/shop/network-attachment-definitions/storage";
     let definition = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
         "metadata": {"name": "storage", "namespace": "shop"}, "spec": {"config": r#"{"cniVersion":"1.0.0","type":"bridge"}"#}});
-    let of = |pods: &Value| {
+    let with_pods = |pods: &Value| {
         Cluster::start(&[
             (POD, 200, pod()),
             (nad, 200, definition.clone()),
@@ -76,50 +53,29 @@ fn nodes_without_a_daemon_or_with_upstreams_are_recognised() {
             ("/api/v1/pods", 200, list(pods)),
         ])
     };
-    let (status, why) = run_on(&of(&json!([])), &["why", "shop/cart"]);
-    assert_eq!(
-        (status, &why["cause"]),
-        (1, &json!("daemon-missing")),
-        "{why}"
-    );
-    assert!(
-        why["gaps"][0]
-            .as_str()
-            .unwrap()
-            .contains("events were not read"),
-        "{why}"
-    );
+    let why = with_pods(&json!([])).answer(&["why", "shop/cart"]);
+    check(&why, 1, "/cause", &json!("daemon-missing"));
+    has(&why.1["gaps"][0], "events were not read");
     let uninstalled = Cluster::start(&[
         (POD, 200, pod()),
         (nad, 200, definition.clone()),
         ("/api/v1/pods", 200, list(&json!([]))),
         ("/apis/apps/v1/daemonsets", 200, list(&json!([]))),
     ]);
-    let (status, why) = run_on(&uninstalled, &["why", "cart"]);
-    assert_eq!(
-        (status, &why["cause"]),
-        (1, &json!("not-installed")),
-        "{why}"
-    );
+    let why = uninstalled.answer(&["why", "cart"]);
+    check(&why, 1, "/cause", &json!("not-installed"));
     let upstream = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "kube-system", "name": "m"},
         "spec": {"containers": [{"name": "kube-multus", "command": ["/usr/src/multus-cni/bin/multus-daemon"]}]},
         "status": {"containerStatuses": [{"name": "kube-multus", "state": {"running": {}}}]}});
-    let (status, why) = run_on(&of(&json!([upstream])), &["why", "cart"]);
-    assert_eq!(
-        (status, &why["cause"]),
-        (0, &json!("being-attached")),
-        "{why}"
-    );
-    assert!(
-        why["daemon"].as_str().unwrap().contains("another Multus"),
-        "{why}"
-    );
+    let why = with_pods(&json!([upstream])).answer(&["why", "cart"]);
+    check(&why, 0, "/cause", &json!("being-attached"));
+    has(&why.1["daemon"], "another Multus");
 }
 
 #[test]
 fn exec_credentials_of_the_kubeconfig_are_used() {
     let server = Cluster::start(&[(POD, 200, pod())]);
-    let (_, report) = run_on(&server, &["status", "cart", "--context", "commanded"]);
+    let (_, report) = server.answer(&["status", "cart", "--context", "commanded"]);
     assert_eq!(report["pod"], "shop/cart");
     let users = server.users();
     assert!(users.iter().all(|one| one == "secret"), "{users:?}");
@@ -129,37 +85,16 @@ fn exec_credentials_of_the_kubeconfig_are_used() {
 #[test]
 fn an_unreadable_pod_exits_with_3() {
     let server = Cluster::start(&[]);
-    let kubeconfig = server.kubeconfig();
-    let kubeconfig = kubeconfig.to_str().unwrap();
-    for (args, expected) in [
-        (
-            &["why", "cart", "--kubeconfig", kubeconfig][..],
-            "there is no pod shop/cart",
-        ),
-        (
-            &["why", "cart", "--kubeconfig", kubeconfig, "-n", "x"],
-            "no pod x/cart",
-        ),
-        (
-            &[
-                "status",
-                "cart",
-                "--kubeconfig",
-                kubeconfig,
-                "--context",
-                "y",
-            ],
-            "y",
-        ),
-        (&["status", "cart", "--kubeconfig", "/no/such"], "/no/such"),
+    let absent = ["status", "cart", "--kubeconfig", "/no/such"];
+    for (output, expected) in [
+        (server.run(&["why", "cart"]), "there is no pod shop/cart"),
+        (server.run(&["why", "cart", "-n", "x"]), "no pod x/cart"),
+        (server.run(&["status", "cart", "--context", "y"]), "y"),
+        (run(&absent, ""), "/no/such"),
     ] {
-        let output = run(args, "");
-        assert_eq!(output.status.code(), Some(3), "{output:?}");
-        let text = String::from_utf8(output.stderr).unwrap();
-        assert!(
-            text.contains(expected) && text.lines().count() == 1,
-            "{text}"
-        );
+        is_refused(&output, expected);
+        let lines = output.stderr.iter().filter(|byte| **byte == b'\n');
+        assert_eq!(lines.count(), 1, "{output:?}");
     }
 }
 
@@ -171,22 +106,11 @@ fn status_without_a_pod_lists_those_of_a_namespace_or_of_all() {
         ("/api/v1/namespaces/empty/pods", 403, forbidden("pods")),
     ]);
     for (args, expected) in [(&["status"][..], 1), (&["status", "-A"], 2)] {
-        let (status, report) = run_on(&server, args);
-        assert_eq!(status, 1, "{report}");
-        assert_eq!(
-            report["pods"].as_array().unwrap().len(),
-            expected,
-            "{report}"
-        );
-        assert_eq!(report["pods"][0]["missing"], json!(["shop/storage"]));
+        let report = server.answer(args);
+        check(&report, 1, "/pods/0/missing", &json!(["shop/storage"]));
+        let pods = report.1["pods"].as_array().unwrap();
+        assert_eq!(pods.len(), expected, "{pods:?}");
     }
-    let kubeconfig = server.kubeconfig();
-    let kubeconfig = ["--kubeconfig", kubeconfig.to_str().unwrap()];
-    let output = run(&[&["status", "-n", "empty"][..], &kubeconfig].concat(), "");
-    assert_eq!(output.status.code(), Some(3), "{output:?}");
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        error.contains("cannot list pods: pods is forbidden"),
-        "{error}"
-    );
+    let output = server.run(&["status", "-n", "empty"]);
+    is_refused(&output, "cannot list pods: pods is forbidden");
 }

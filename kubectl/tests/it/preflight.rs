@@ -8,9 +8,14 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::{answer, cluster::Cluster, run};
+use crate::{
+    answer, check,
+    cluster::{Cluster, forbidden, list},
+    has, is_refused, run,
+};
 
 const NADS: &str = "/apis/k8s.cni.cncf.io/v1/network-attachment-definitions";
+const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
 /// A `PATH` without Helm.
 const NO_PROGRAMS: &str = "/nowhere";
 /// A Helm that refuses thin mode, and else renders a chart with the level of logging that its values have.
@@ -28,15 +33,6 @@ printf 'kind: ConfigMap\ndata:\n  daemon-config.json: |\n    {"logLevel":"%s"}\n
 "#;
 /// Helm's record of this release, compressed and encoded as by Helm: `{"name":"rke2-multus","config":{"thickPlugin":{"enabled":false}}}`.
 const RELEASE: &str = "SDRzSUFBQUFBQUFDQTZ0V3lrdk1UVld5VWlyS1RqWFN6UzNOS1NrdFZ0SlJTczdQUzh0TVY3S3FWaXJKeUV6T0RzZ3BUYy9NQTNGVDh4S1RjbEpUbEt6U0VuT0tVMnRyYXdFeHhZa1pRUUFBQUE9PQ==";
-
-fn list(items: &Value) -> Value {
-    json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items})
-}
-
-fn forbidden(what: &str) -> Value {
-    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
-        "message": format!("{what} is forbidden: User \"u\" cannot list resource \"{what}\"")})
-}
 
 fn pod(name: &str, networks: &str) -> Value {
     json!({"metadata": {"namespace": "shop", "name": name, "annotations": {"k8s.v1.cni.cncf.io/networks": networks}},
@@ -70,11 +66,7 @@ fn cluster(pods: &Value, others: &[(&str, u16, Value)]) -> Cluster {
         ("/apis/apps/v1/deployments", 200, list(&json!([]))),
         ("/apis/apps/v1/statefulsets", 200, list(&json!([]))),
         ("/apis/batch/v1/cronjobs", 200, list(&json!([]))),
-        (
-            "/api/v1/namespaces/kube-system/secrets",
-            200,
-            list(&json!([])),
-        ),
+        (SECRETS, 200, list(&json!([]))),
         (
             "/version",
             200,
@@ -111,21 +103,15 @@ fn preflight_with(server: &Cluster, args: &[&str], path: &str) -> (i32, Value) {
 #[test]
 fn a_valid_cluster_exits_with_0() {
     let server = cluster(&json!([pod("cart", "storage")]), &[]);
-    let (status, report) = preflight(&server, &[]);
-    assert_eq!((status, &report["verdict"]), (0, &json!(null)), "{report}");
-    assert_eq!((&report["pods"], &report["nodes"]), (&json!(1), &json!(1)));
-    assert_eq!(report["chart"], "rke2-multus");
-    assert_eq!(report["gaps"], json!([]));
-    let kubeconfig = server.kubeconfig();
-    let output = run(
-        &["preflight", "--kubeconfig", kubeconfig.to_str().unwrap()],
-        "",
-    );
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(
-        text.starts_with("checked  1 pod, 1 definition, 1 node\n"),
-        "{text}"
-    );
+    let report = preflight(&server, &[]);
+    check(&report, 0, "/verdict", &json!(null));
+    check(&report, 0, "/pods", &json!(1));
+    check(&report, 0, "/nodes", &json!(1));
+    check(&report, 0, "/chart", &json!("rke2-multus"));
+    check(&report, 0, "/gaps", &json!([]));
+    let text = String::from_utf8(server.run(&["preflight"]).stdout).unwrap();
+    let begin = "checked  1 pod, 1 definition, 1 node\n";
+    assert!(text.starts_with(begin), "{text}");
     assert!(text.contains("nothing fails and nothing changes"), "{text}");
     assert!(text.contains("  1. helm upgrade --install "), "{text}");
 }
@@ -133,58 +119,35 @@ fn a_valid_cluster_exits_with_0() {
 #[test]
 fn failures_exit_with_1_and_changes_with_4() {
     let server = cluster(&json!([pod("cart", "storage"), pod("till", "storag")]), &[]);
-    let (status, report) = preflight(&server, &[]);
-    assert_eq!(
-        (status, &report["verdict"], &report["fails"]),
-        (1, &json!("fails"), &json!(1)),
-        "{report}"
-    );
-    let finding = &report["findings"][0];
-    assert_eq!(
-        (&finding["subject"], &finding["names"]),
-        (&json!("pod"), &json!(["shop/till"]))
-    );
-    assert!(
-        finding["text"]
-            .as_str()
-            .unwrap()
-            .contains("did you mean \"storage\"?"),
-        "{report}"
-    );
+    let report = preflight(&server, &[]);
+    check(&report, 1, "/verdict", &json!("fails"));
+    check(&report, 1, "/fails", &json!(1));
+    check(&report, 1, "/findings/0/subject", &json!("pod"));
+    check(&report, 1, "/findings/0/names", &json!(["shop/till"]));
+    let text = &report.1["findings"][0]["text"];
+    has(text, r#"did you mean \"storage\"?"#);
     let route = r#"[{"name":"storage","default-route":["10.1.1.1"]}]"#;
     let server = cluster(&json!([pod("cart", route)]), &[]);
-    let (status, report) = preflight(&server, &[]);
-    assert_eq!(
-        (status, &report["verdict"], &report["changes"]),
-        (4, &json!("changes"), &json!(1)),
-        "{report}"
-    );
+    let report = preflight(&server, &[]);
+    check(&report, 4, "/verdict", &json!("changes"));
+    check(&report, 4, "/changes", &json!(1));
 }
 
 #[test]
 fn values_of_the_release_are_read_unless_files_are_named() {
     let secret = json!({"metadata": {"name": "sh.helm.release.v1.rke2-multus.v1", "labels": {"version": "1"}}, "data": {"release": RELEASE}});
-    let server = cluster(
-        &json!([]),
-        &[(
-            "/api/v1/namespaces/kube-system/secrets",
-            200,
-            list(&json!([secret])),
-        )],
-    );
+    let server = cluster(&json!([]), &[(SECRETS, 200, list(&json!([secret])))]);
     let dir = tempfile::tempdir().unwrap();
     let helm = dir.path().join("helm");
     fs::write(&helm, HELM).unwrap();
     fs::set_permissions(&helm, fs::Permissions::from_mode(0o755)).unwrap();
     let path = format!("{}:{}", dir.path().display(), env::var("PATH").unwrap());
     let preflight = |args: &[&str]| preflight_with(&server, args, &path);
-    let (status, report) = preflight(&[]);
-    assert_eq!(
-        (status, &report["findings"][0]["names"]),
-        (1, &json!(["thickPlugin.enabled"])),
-        "{report}"
-    );
-    assert_eq!(report["values"], "those of release kube-system/rke2-multus");
+    let report = preflight(&[]);
+    let refused = json!(["thickPlugin.enabled"]);
+    check(&report, 1, "/findings/0/names", &refused);
+    let release = json!("those of release kube-system/rke2-multus");
+    check(&report, 1, "/values", &release);
     let write = |name: &str, text: &str| {
         let path = dir.path().join(name);
         fs::write(&path, text).unwrap();
@@ -195,38 +158,16 @@ fn values_of_the_release_are_read_unless_files_are_named() {
         "{thickPlugin: {enabled: false}, config: {daemon_conf: {logLevel: debug}}}",
     );
     let second = write("second.yaml", "thickPlugin: {enabled: true}");
-    let (status, report) = preflight(&["--values", &first, "--values", &second]);
-    assert_eq!(
-        (status, &report["daemonConfig"]["logLevel"]),
-        (0, &json!("debug")),
-        "{report}"
-    );
+    let report = preflight(&["--values", &first, "--values", &second]);
+    check(&report, 0, "/daemonConfig/logLevel", &json!("debug"));
     let (status, _) = preflight(&["--values", &first]);
     assert_eq!(status, 1);
-    let (status, report) = preflight_with(&server, &["--values", &second], NO_PROGRAMS);
-    assert_eq!((status, &report["daemonConfig"]), (3, &json!(null)));
-    assert!(
-        report["gaps"].to_string().contains("with helm in the PATH"),
-        "{report}"
-    );
+    let report = preflight_with(&server, &["--values", &second], NO_PROGRAMS);
+    check(&report, 3, "/daemonConfig", &json!(null));
+    has(&report.1["gaps"], "with helm in the PATH");
     let list = write("list.yaml", "[1]");
-    let kubeconfig = server.kubeconfig();
-    let output = run(
-        &[
-            "preflight",
-            "--kubeconfig",
-            kubeconfig.to_str().unwrap(),
-            "--values",
-            &list,
-        ],
-        "",
-    );
-    assert_eq!(output.status.code(), Some(3), "{output:?}");
-    assert!(
-        String::from_utf8(output.stderr)
-            .unwrap()
-            .contains("not a map of keys")
-    );
+    let output = server.run(&["preflight", "--values", &list]);
+    is_refused(&output, "not a map of keys");
 }
 
 #[test]
@@ -235,42 +176,19 @@ fn missing_rights_are_reported() {
         &json!([pod("cart", "storage")]),
         &[
             (NADS, 403, forbidden("network-attachment-definitions")),
-            (
-                "/api/v1/namespaces/kube-system/secrets",
-                403,
-                forbidden("secrets"),
-            ),
+            (SECRETS, 403, forbidden("secrets")),
         ],
     );
-    let (status, report) = preflight(&server, &[]);
-    assert_eq!((status, &report["verdict"]), (3, &json!(null)), "{report}");
-    let gaps = report["gaps"].to_string();
-    assert!(
-        gaps.contains("network-attachment-definitions were not read"),
-        "{gaps}"
-    );
-    assert!(
-        gaps.contains("helm get values --namespace kube-system rke2-multus"),
-        "{gaps}"
-    );
-    assert!(
-        report["findings"]
-            .to_string()
-            .contains("it was not validated"),
-        "{report}"
-    );
+    let report = preflight(&server, &[]);
+    check(&report, 3, "/verdict", &json!(null));
+    let (_, report) = report;
+    let command = "helm get values --namespace kube-system rke2-multus";
+    for gap in ["network-attachment-definitions were not read", command] {
+        has(&report["gaps"], gap);
+    }
+    has(&report["findings"], "it was not validated");
     let server = cluster(&json!([]), &[("/api/v1/pods", 403, forbidden("pods"))]);
-    let kubeconfig = server.kubeconfig();
-    let output = run(
-        &["preflight", "--kubeconfig", kubeconfig.to_str().unwrap()],
-        "",
-    );
-    assert_eq!(output.status.code(), Some(3), "{output:?}");
-    assert!(
-        String::from_utf8(output.stderr)
-            .unwrap()
-            .contains("the right to list pods")
-    );
+    is_refused(&server.run(&["preflight"]), "the right to list pods");
 }
 
 #[test]
@@ -279,12 +197,7 @@ fn a_missing_crd_is_reported() {
     let server = cluster(&json!([pod("cart", "storage")]), &[(NADS, 404, missing)]);
     let (status, report) = preflight(&server, &[]);
     assert_eq!(status, 1, "{report}");
-    assert!(
-        report["findings"]
-            .to_string()
-            .contains("install rke2-multus-crd first"),
-        "{report}"
-    );
+    has(&report["findings"], "install rke2-multus-crd first");
 }
 
 #[test]
@@ -294,12 +207,7 @@ fn files_are_checked_without_a_cluster() {
     let mut set = upstream();
     set["kind"] = json!("DaemonSet");
     let dump = list(&json!([broken, set, storage()]));
-    let (status, report) = answer(&["preflight", "-f", "-"], &dump.to_string());
-    assert_eq!(
-        (status, &report["findings"][0]["names"]),
-        (1, &json!(["shop/cart"])),
-        "{report}"
-    );
-    let output = run(&["preflight", "-f", "-"], "a: [");
-    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let report = answer(&["preflight", "-f", "-"], &dump.to_string());
+    check(&report, 1, "/findings/0/names", &json!(["shop/cart"]));
+    is_refused(&run(&["preflight", "-f", "-"], "a: ["), "YAML");
 }

@@ -236,8 +236,8 @@ proptest! {
         case.entries.retain(Entry::is_simple);
         case.default = None;
         let short: Vec<_> = case.entries.iter().map(Entry::short).collect();
-        let of_short = plan(&pod(&short.join(",")));
-        prop_assert_eq!(plan(&case.pod()), of_short);
+        let planned_short = plan(&pod(&short.join(",")));
+        prop_assert_eq!(plan(&case.pod()), planned_short);
     }
 
     /// One more network at the end changes nothing for the networks before it.

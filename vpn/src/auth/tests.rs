@@ -298,17 +298,11 @@ fn interface_of_the_user_has_a_name_and_no_login() {
         auth.map(|auth| (auth.selection.provider, auth.selection.pods))
             .unwrap()
     };
-    let of_wireguard = |pods| (ProviderName::Wireguard, pods);
+    let wireguard = |pods| (ProviderName::Wireguard, pods);
     let wg0 = "name=wireguard,interface=wg0";
-    assert_eq!(pods(wg0), of_wireguard(Pods::Routes));
-    assert_eq!(
-        pods(&format!("{wg0},pods=routes")),
-        of_wireguard(Pods::Routes)
-    );
-    assert_eq!(
-        pods(&format!("{wg0},pods=vxlan")),
-        of_wireguard(Pods::Vxlan)
-    );
+    assert_eq!(pods(wg0), wireguard(Pods::Routes));
+    assert_eq!(pods(&format!("{wg0},pods=routes")), wireguard(Pods::Routes));
+    assert_eq!(pods(&format!("{wg0},pods=vxlan")), wireguard(Pods::Vxlan));
     refuses(&format!("{wg0},pods=bgp"), "neither routes nor vxlan");
     refuses(&format!("{wg0},joinKey=Abc123"), "leave it out");
     refuses(

@@ -32,10 +32,10 @@ struct Fake {
 
 type Shared = Rc<RefCell<Fake>>;
 
-struct OfProvider(Shared);
-struct OfStore(Shared);
+struct SharedProvider(Shared);
+struct SharedStore(Shared);
 
-impl Provider for OfProvider {
+impl Provider for SharedProvider {
     fn status(&self) -> Result<Status, ProviderError> {
         let fake = self.0.borrow();
         if fake.is_down {
@@ -165,7 +165,7 @@ impl Provider for OfProvider {
     }
 }
 
-impl Store for OfStore {
+impl Store for SharedStore {
     fn save(&mut self, record: &Record) -> io::Result<()> {
         let mut fake = self.0.borrow_mut();
         let seen = fake.calls.len();
@@ -206,7 +206,7 @@ fn network(vpn: &str) -> Network {
 /// One node over several steps.
 struct Node {
     fake: Shared,
-    life: Life<OfStore>,
+    life: Life<SharedStore>,
     start: Instant,
     key: Option<Secret>,
     control_server: Option<&'static str>,
@@ -218,8 +218,8 @@ impl Node {
         let fake = Rc::new(RefCell::new(fake));
         Self {
             life: Life::new(
-                Box::new(OfProvider(Rc::clone(&fake))),
-                OfStore(Rc::clone(&fake)),
+                Box::new(SharedProvider(Rc::clone(&fake))),
+                SharedStore(Rc::clone(&fake)),
                 Record::default(),
             ),
             fake,
@@ -283,8 +283,8 @@ impl Node {
     fn restart(&mut self) {
         let record = self.fake.borrow().saved.last().cloned().unwrap_or_default();
         self.life = Life::new(
-            Box::new(OfProvider(Rc::clone(&self.fake))),
-            OfStore(Rc::clone(&self.fake)),
+            Box::new(SharedProvider(Rc::clone(&self.fake))),
+            SharedStore(Rc::clone(&self.fake)),
             record,
         );
     }
@@ -721,7 +721,7 @@ fn interface_of_another_name_is_reported_once_with_the_cure() {
 }
 
 /// A node whose interface has the peers b and c, and whose flannel has named these nodes.
-fn of_wireguard() -> Node {
+fn wireguard_node() -> Node {
     let peer = |name: &str, address: [u8; 4]| Peer {
         name: name.to_owned(),
         key: Some(name.to_owned()),
@@ -764,7 +764,7 @@ impl Node {
 
 #[test]
 fn peers_get_the_subnets_of_their_nodes_and_lose_those_alone() {
-    let mut node = of_wireguard();
+    let mut node = wireguard_node();
     let state = node.step(0);
     assert_eq!(state.pods, prefixes("10.42.2.0/24 10.42.3.0/24"));
     assert_eq!(node.calls(), ["+b 10.42.2.0/24", "+c 10.42.3.0/24"]);
@@ -788,7 +788,7 @@ fn peers_get_the_subnets_of_their_nodes_and_lose_those_alone() {
 
 #[test]
 fn record_has_each_assignment_before_it_is_made() {
-    let mut node = of_wireguard();
+    let mut node = wireguard_node();
     node.step(0);
     let fake = node.fake.borrow();
     assert_eq!(fake.calls[0], "save 0");
@@ -798,7 +798,7 @@ fn record_has_each_assignment_before_it_is_made() {
 
 #[test]
 fn peer_that_refuses_a_subnet_keeps_the_node_in_the_vpn() {
-    let mut node = of_wireguard();
+    let mut node = wireguard_node();
     node.fake.borrow_mut().refuses = true;
     let state = node.step(0);
     assert!(state.node.is_some(), "{state:?}");
@@ -814,7 +814,7 @@ fn peer_that_refuses_a_subnet_keeps_the_node_in_the_vpn() {
 
 #[test]
 fn flannel_that_starts_again_has_the_time_to_name_all_nodes() {
-    let mut node = of_wireguard();
+    let mut node = wireguard_node();
     node.step(0);
     node.names(2, &[("10.42.3.0/24", 3)]);
     node.step(100);
@@ -828,7 +828,7 @@ fn flannel_that_starts_again_has_the_time_to_name_all_nodes() {
 
 #[test]
 fn peers_are_as_before_a_boot_until_flannel_starts() {
-    let mut node = of_wireguard();
+    let mut node = wireguard_node();
     node.step(0);
     node.calls();
     node.note = None;

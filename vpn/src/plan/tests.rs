@@ -454,7 +454,7 @@ fn datastore_is_chosen_as_the_distro_does() {
     );
 }
 
-fn of_interface(node: Node, pods: Pods) -> Node {
+fn by_interface(node: Node, pods: Pods) -> Node {
     let selection = Selection {
         provider: ProviderName::Interface,
         interface: Some("ts7".to_owned()),
@@ -465,7 +465,7 @@ fn of_interface(node: Node, pods: Pods) -> Node {
 
 #[test]
 fn flannel_keeps_its_own_back_end_in_a_tunnel_that_knows_no_pods() {
-    let agent = || of_interface(node(Distro::K3s, Role::Agent), Pods::Vxlan);
+    let agent = || by_interface(node(Distro::K3s, Role::Agent), Pods::Vxlan);
     let wrapped =
         "flannel wraps packets to pods in VXLAN, inside the tunnel: they have an MTU of 1230,";
     let expected = args!["node-ip={VPN}", "flannel-iface=ts7"];
@@ -487,7 +487,7 @@ fn etcd_is_not_joined_through_a_range_of_the_users_tunnel() {
     let mut facts = facts(&[VPN]);
     facts.ranges = vec!["10.9.0.0/24".parse().unwrap()];
     let joins = |url: &str| {
-        let server = of_interface(server(Datastore::Etcd), Pods::Vxlan);
+        let server = by_interface(server(Datastore::Etcd), Pods::Vxlan);
         let server = with(server, |own| own.server = Some(url.to_owned()));
         plan(&facts, &server)
     };
@@ -504,7 +504,7 @@ fn etcd_is_not_joined_through_a_range_of_the_users_tunnel() {
 
 #[test]
 fn peers_get_routes_of_clusters_with_ipv4() {
-    let agent = || of_interface(node(Distro::K3s, Role::Agent), Pods::Routes);
+    let agent = || by_interface(node(Distro::K3s, Role::Agent), Pods::Routes);
     let conf = "/var/lib/multus-vpn/net-conf.json";
     let expected = args!["node-ip={VPN}", "flannel-iface=ts7", "flannel-conf={conf}"];
     check(&[VPN], &agent(), expected, &[]);

@@ -328,9 +328,9 @@ mod tests {
     #[test]
     fn requests_are_those_of_wireguards_own_tool() {
         let body = |message: Message| message.finish(0, 1)[HEADER..].to_vec();
-        let of_wg = "03 01 00 00 0e 00 02 00 77 69 72 65 67 75 61 72 64 00 00 00";
-        assert_eq!(body(family_request()), recorded(of_wg));
-        let of_wg = "\
+        let link_message = "03 01 00 00 0e 00 02 00 77 69 72 65 67 75 61 72 64 00 00 00";
+        assert_eq!(body(family_request()), recorded(link_message));
+        let link_message = "\
             01 01 00 00 08 00 02 00 77 67 30 00 7c 00 08 80 78 00 00 80 24 00 01 00 \
             07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 07 \
             08 00 03 00 02 00 00 00 48 00 09 80 \
@@ -346,7 +346,7 @@ mod tests {
         };
         let mut sent = messages(0x20, "wg0", &change).into_iter().map(body);
         // `wg` makes a peer that is not there.
-        let expected = of_wg.replacen("08 00 03 00 02", "08 00 03 00 06", 1);
+        let expected = link_message.replacen("08 00 03 00 02", "08 00 03 00 06", 1);
         assert_eq!(sent.next(), Some(recorded(&expected)));
         assert_eq!(sent.next(), None);
     }

@@ -45,12 +45,12 @@ fn ranges_that_may_come_back_with_an_interface_are_named() {
 
 #[test]
 fn peer_has_the_name_of_its_address_and_is_online_for_the_time_of_a_session() {
-    let shown = of_device(&peer(1, "10.42.1.0/24 10.9.0.2/32 fd09::2/128"), 1179);
+    let shown = peer_status(&peer(1, "10.42.1.0/24 10.9.0.2/32 fd09::2/128"), 1179);
     assert_eq!((shown.name.as_str(), shown.routes.len()), ("10.9.0.2", 1));
     assert_eq!(shown.addresses.len(), 2);
     assert_eq!((shown.is_online, shown.handshake_age), (true, Some(179)));
     assert_eq!(shown.direct.as_deref(), Some("192.168.1.7:51820"));
-    let silent = of_device(&peer(1, ""), 1180);
+    let silent = peer_status(&peer(1, ""), 1180);
     assert_eq!((silent.is_online, silent.direct), (false, None));
     assert_eq!(silent.name, Key([1; 32]).to_string());
     assert!(is_key(&silent.name), "{}", silent.name);
@@ -58,7 +58,7 @@ fn peer_has_the_name_of_its_address_and_is_online_for_the_time_of_a_session() {
         handshake: 0,
         ..peer(1, "")
     };
-    assert_eq!(of_device(&never, 1).handshake_age, None);
+    assert_eq!(peer_status(&never, 1).handshake_age, None);
     for text in [
         "",
         "x",
@@ -160,7 +160,7 @@ fn check(change: impl FnOnce(&mut Node), expected: &[&str]) {
     let mut node = sound();
     change(&mut node);
     let mut status = status_of(&node.network, "wg0", "");
-    status.peers = vec![of_device(&node.peer, 1100)];
+    status.peers = vec![peer_status(&node.peer, 1100)];
     let report = Report::new(&Sources {
         provider: &GUIDE,
         status: Ok(&status),

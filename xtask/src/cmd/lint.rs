@@ -436,13 +436,13 @@ mod tests {
                 .lines()
                 .filter_map(|line| line.trim().strip_prefix("- run: "))
                 .collect();
-            let [install, run, of_fuzz_targets] = runs[..] else {
+            let [install, run, targets] = runs[..] else {
                 panic!("{runs:?}");
             };
             assert!(install.starts_with("cargo install --locked cargo-deny@"));
             assert_eq!(run, check);
             let there = "--locked --manifest-path fuzz/Cargo.toml";
-            assert_eq!(of_fuzz_targets, check.replace("--locked", there));
+            assert_eq!(targets, check.replace("--locked", there));
         }
     }
 

@@ -24,7 +24,7 @@ fn valid() -> Value {
 }
 
 /// A valid request of a pod of the service account on node-a.
-fn of_account() -> Value {
+fn account_request() -> Value {
     changed(&[
         ("username", json!(ACCOUNT)),
         (
@@ -237,7 +237,7 @@ fn decided_request_is_left() {
 #[test]
 fn pod_of_the_service_account_gets_the_certificate_of_its_node() {
     let account = Some("kube-system/multus");
-    assert_eq!(decided(of_account(), account), Decision::Approve);
+    assert_eq!(decided(account_request(), account), Decision::Approve);
     assert_eq!(decided(valid(), account), Decision::Approve);
     for (change, part) in [
         (("extra", Value::Null), "does not report on which node"),
@@ -279,7 +279,7 @@ fn pod_of_the_service_account_gets_the_certificate_of_its_node() {
             "neither a node",
         ),
     ] {
-        let mut request = of_account();
+        let mut request = account_request();
         request["spec"][change.0] = change.1.clone();
         match decided(request, account) {
             Decision::Deny(reason) => assert!(reason.contains(part), "{reason}"),

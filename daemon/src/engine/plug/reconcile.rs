@@ -61,8 +61,8 @@ impl Engine {
                 }
             }
         }
-        let of_pod = owners.iter().filter(|(_, owner)| is_of(owner, pod));
-        Ok(of_pod.map(|(id, _)| id.clone()).collect())
+        let owned = owners.iter().filter(|(_, owner)| is_of(owner, pod));
+        Ok(owned.map(|(id, _)| id.clone()).collect())
     }
 
     /// Gives a container the networks that the pod's annotation requests; `path` returns the runtime's plugin directories.

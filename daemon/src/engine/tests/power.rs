@@ -299,8 +299,8 @@ fn at_every_step(
         [3, 3, 3],
     ];
     // The kinds of disk differ by what is lost while the default network is attached.
-    let of_journal = [[0, 0, 0], [0, 3, 1], [3, 0, 3], [3, 3, 3]];
-    at_every_step_on(true, &of_journal, before, verb, after);
+    let journal_fates = [[0, 0, 0], [0, 3, 1], [3, 0, 3], [3, 3, 3]];
+    at_every_step_on(true, &journal_fates, before, verb, after);
     at_every_step_on(false, &fates, before, verb, after)
 }
 

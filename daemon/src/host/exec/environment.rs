@@ -35,7 +35,10 @@ const SECRETS: &[&str] = &[
 ///
 /// One of ours finds IPAM plugins in our own directory first: there they are functions of the program that runs, and everywhere else one
 /// more program to start.
-pub(super) fn of_call(path: &Path, variables: &[(String, String)]) -> Vec<(OsString, OsString)> {
+pub(super) fn call_environment(
+    path: &Path,
+    variables: &[(String, String)],
+) -> Vec<(OsString, OsString)> {
     let is_ours = path.parent() == Some(Path::new(PLUGIN_DIR));
     let value_of = |name: &str, value: &str| match name {
         "CNI_PATH" if is_ours => format!("{PLUGIN_DIR}:{value}").into(),
@@ -48,7 +51,7 @@ pub(super) fn of_call(path: &Path, variables: &[(String, String)]) -> Vec<(OsStr
 }
 
 /// Selects the variables of the daemon's environment that plugins get.
-pub fn of_plugins(
+pub fn plugin_environment(
     variables: impl Iterator<Item = (OsString, OsString)>,
 ) -> Vec<(OsString, OsString)> {
     variables
@@ -64,11 +67,11 @@ fn is_passed(name: &str) -> bool {
 }
 
 /// Returns the runtime's own `PATH`, since K3s and RKE2 ship programs of their own, followed by the usual directories.
-pub(super) fn search_path(of_runtime: Option<&str>) -> String {
+pub(super) fn search_path(runtime: Option<&str>) -> String {
     let mut directories: Vec<&str> = Vec::new();
-    let of_runtime = of_runtime.unwrap_or_default().split(':');
+    let runtime = runtime.unwrap_or_default().split(':');
     // A relative path depends on the runtime's working directory.
-    for directory in of_runtime
+    for directory in runtime
         .filter(|directory| directory.starts_with('/'))
         .chain(SEARCH_PATH.split(':'))
     {
@@ -105,7 +108,10 @@ mod tests {
             "APIKEY",
         ];
         let variables = names.iter().map(|name| (name.into(), "x".into()));
-        let passed: Vec<_> = of_plugins(variables).into_iter().map(|one| one.0).collect();
+        let passed: Vec<_> = plugin_environment(variables)
+            .into_iter()
+            .map(|one| one.0)
+            .collect();
         assert_eq!(
             passed,
             [
@@ -125,7 +131,7 @@ mod tests {
         ];
         let given = given.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let path_of = |plugin: &str| {
-            let variables = of_call(Path::new(plugin), &given);
+            let variables = call_environment(Path::new(plugin), &given);
             assert_eq!(variables[0], ("CNI_COMMAND".into(), "ADD".into()));
             variables[1].1.to_str().unwrap().to_owned()
         };

@@ -129,8 +129,8 @@ fn the_dashboard_has_a_panel_for_every_important_metric() {
     let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
     let shows = |kind: &str, part: &str| {
-        let of_kind = panels.iter().filter(|panel| panel["type"] == kind);
-        let mut targets = of_kind.flat_map(|panel| panel["targets"].as_array().unwrap());
+        let matching = panels.iter().filter(|panel| panel["type"] == kind);
+        let mut targets = matching.flat_map(|panel| panel["targets"].as_array().unwrap());
         let found = targets.any(|target| text(&target["expr"]).contains(part));
         assert!(found, "no {kind} with {part}");
     };

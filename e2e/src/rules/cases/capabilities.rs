@@ -7,8 +7,8 @@ use super::cases;
 use crate::rules::harness::{Harness, WITH_A};
 
 cases! { "capabilities":
-    plain of_the_runtime ["capabilities.of-runtime", "capabilities.filtered"]
-    plain of_the_annotation ["capabilities.of-annotation", "capabilities.filtered", "capabilities.default-network"]
+    plain from_runtime ["capabilities.of-runtime", "capabilities.filtered"]
+    plain from_annotation ["capabilities.of-annotation", "capabilities.filtered", "capabilities.default-network"]
     plain by_plugin ["capabilities.filtered"]
     plain host_ports ["capabilities.host-ports"]
     plain host_ports_for_all ["capabilities.host-ports-for-all"]
@@ -25,7 +25,7 @@ const REQUESTS: &str = r#"[{"name": "capable", "ips": ["10.66.0.7/24"], "mac": "
     "bandwidth": {"ingressRate": 1000, "ingressBurst": 2000, "egressRate": 3000, "egressBurst": 4000},
     "portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}], "deviceID": "0000:00:01.0"}, {"name": "a", "mac": "02:00:00:00:00:08"}]"#;
 
-fn of_the_runtime(harness: &Harness) -> anyhow::Result<()> {
+fn from_runtime(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("runtimed", "")?;
     let ports = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
     harness.add_with(
@@ -41,9 +41,8 @@ fn of_the_runtime(harness: &Harness) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn of_the_annotation(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("annotated", REQUESTS)?;
-    harness.add(&pod)?;
+fn from_annotation(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.attach("annotated", REQUESTS)?;
     let runtime_config = &harness.call(&pod, "ADD", "capable")?.stdin["runtimeConfig"];
     ensure!(
         runtime_config["ips"] == json!(["10.66.0.7/24"])
@@ -96,11 +95,9 @@ fn by_plugin(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn host_ports(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("ported", "capable")?;
-    harness.add_with(
-        &pod,
-        &json!({"runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80}]}}),
-    )?;
+    let keys =
+        json!({"runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80}]}});
+    let pod = harness.attach_with("ported", "capable", &keys)?;
     let call = harness.call(&pod, "ADD", "capable")?;
     ensure!(
         call.stdin["runtimeConfig"]["portMappings"].is_null(),
@@ -111,8 +108,7 @@ fn host_ports(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn on_del(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("torn-ports", REQUESTS)?;
-    harness.add(&pod)?;
+    let pod = harness.attach("torn-ports", REQUESTS)?;
     harness.delete_pod(&pod)?;
     harness.wait_for_watch()?;
     harness.del(&pod)?;
@@ -171,10 +167,12 @@ fn unsupported(harness: &Harness) -> anyhow::Result<()> {
         ),
     ] {
         let pod = harness.pod(name, networks)?;
-        harness
-            .verb_with("ADD", &pod, &json!({"unservedRequests": "error"}))?
-            .error_contains(&[&format!("default/{name}"), "default/a", capability])?;
-        harness.expect_calls(&pod, &[])?;
+        let keys = json!({"unservedRequests": "error"});
+        harness.ensure_refused_with(
+            &pod,
+            &keys,
+            &[&format!("default/{name}"), "default/a", capability],
+        )?;
         harness.wait_for_event(&pod, "FailedAddNetwork", capability)?;
     }
     Ok(())
@@ -199,8 +197,11 @@ fn address_not_assigned(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn addresses_from_args(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("in-args", WITH_ADDRESSES)?;
-    harness.add_with(&pod, &json!({"unservedRequests": "error"}))?;
+    let pod = harness.attach_with(
+        "in-args",
+        WITH_ADDRESSES,
+        &json!({"unservedRequests": "error"}),
+    )?;
     let status = harness.network_status(&pod)?;
     ensure!(
         status[1]["ips"] == json!(["10.66.0.7"]) && status[1]["mac"] == "02:00:00:00:00:07",
@@ -210,8 +211,7 @@ fn addresses_from_args(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn unsupported_event(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("warned-limit", WITH_BANDWIDTH)?;
-    harness.add(&pod)?;
+    let pod = harness.attach("warned-limit", WITH_BANDWIDTH)?;
     harness.wait_for_event(&pod, "CapabilityNotServed", "bandwidth")?;
     let pod = harness.pod("warned-address", WITH_ADDRESSES)?;
     assign_other_addresses(harness)?;

@@ -71,25 +71,27 @@ fn calls_by_place(harness: &Harness, pod: &Pod) -> anyhow::Result<Vec<String>> {
         .collect())
 }
 
+/// Attaches a pod, and fails unless these are the calls of plugins, with their places in the chain.
+fn add_calls(
+    harness: &Harness,
+    name: &str,
+    keys: &Value,
+    expected: &[&str],
+) -> anyhow::Result<Pod> {
+    let pod = harness.attach_with(name, "", keys)?;
+    let order = calls_by_place(harness, &pod)?;
+    ensure!(order == expected, "{order:?}");
+    Ok(pod)
+}
+
 fn directory(harness: &Harness) -> anyhow::Result<()> {
     let (chain, keys) = Chain::new(harness, &json!({}))?;
     chain.file("chained/20-two.conf", "two")?;
     let first = chain.file("chained/10-one.conf", "one")?;
-    let pod = harness.pod("chained", "")?;
-    harness.add_with(&pod, &keys)?;
-    let order = calls_by_place(harness, &pod)?;
-    ensure!(
-        order == ["ADD chained inline", "ADD chained one", "ADD chained two"],
-        "{order:?}"
-    );
+    let calls = ["ADD chained inline", "ADD chained one", "ADD chained two"];
+    let pod = add_calls(harness, "chained", &keys, &calls)?;
     fs::remove_file(first)?;
-    let later = harness.pod("chained-later", "")?;
-    harness.add_with(&later, &keys)?;
-    let order = calls_by_place(harness, &later)?;
-    ensure!(
-        order == ["ADD chained inline", "ADD chained two"],
-        "{order:?}"
-    );
+    add_calls(harness, "chained-later", &keys, &[calls[0], calls[2]])?;
     harness.verb_with("DEL", &pod, &keys)?.success()?;
     let order = harness.call_order(&pod)?;
     ensure!(
@@ -102,8 +104,7 @@ fn directory(harness: &Harness) -> anyhow::Result<()> {
 fn del_with_every_key(harness: &Harness) -> anyhow::Result<()> {
     let (chain, keys) = Chain::new(harness, &json!({}))?;
     chain.file("chained/10-one.conf", "one")?;
-    let pod = harness.pod("lossless", "")?;
-    harness.add_with(&pod, &keys)?;
+    let pod = harness.attach_with("lossless", "", &keys)?;
     harness.verb_with("DEL", &pod, &keys)?.success()?;
     let order = calls_by_place(harness, &pod)?;
     ensure!(
@@ -116,11 +117,7 @@ fn del_with_every_key(harness: &Harness) -> anyhow::Result<()> {
 fn inlined_only(harness: &Harness) -> anyhow::Result<()> {
     let (chain, keys) = Chain::new(harness, &json!({"loadOnlyInlinedPlugins": true}))?;
     chain.file("chained/10-one.conf", "one")?;
-    let pod = harness.pod("inlined", "")?;
-    harness.add_with(&pod, &keys)?;
-    let order = calls_by_place(harness, &pod)?;
-    ensure!(order == ["ADD chained inline"], "{order:?}");
-    Ok(())
+    add_calls(harness, "inlined", &keys, &["ADD chained inline"]).map(drop)
 }
 
 fn auxiliary(harness: &Harness) -> anyhow::Result<()> {
@@ -128,8 +125,7 @@ fn auxiliary(harness: &Harness) -> anyhow::Result<()> {
     chain.file("helpers/10-one.conf", "one")?;
     chain.file("helpers/20-two.conf", "two")?;
     keys["auxiliaryCNIChainName"] = json!("helpers");
-    let pod = harness.pod("helped", "a")?;
-    harness.add_with(&pod, &keys)?;
+    let pod = harness.attach_with("helped", "a", &keys)?;
     let order = calls_by_place(harness, &pod)?;
     ensure!(
         order
@@ -155,8 +151,7 @@ fn auxiliary(harness: &Harness) -> anyhow::Result<()> {
 fn auxiliary_without_files(harness: &Harness) -> anyhow::Result<()> {
     let (_chain, mut keys) = Chain::new(harness, &json!({}))?;
     keys["auxiliaryCNIChainName"] = json!("helpers");
-    let pod = harness.pod("helpless", "")?;
-    harness.add_with(&pod, &keys)?;
+    let pod = harness.attach_with("helpless", "", &keys)?;
     let status = harness.network_status(&pod)?;
     ensure!(status.len() == 1, "{status:?}");
     harness.expect_calls(&pod, &["ADD chained"])
@@ -164,14 +159,8 @@ fn auxiliary_without_files(harness: &Harness) -> anyhow::Result<()> {
 
 fn auxiliary_without_path(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("helped-by-name", "")?;
-    harness
-        .verb_with(
-            "ADD",
-            &pod,
-            &json!({"clusterNetwork": "central", "auxiliaryCNIChainName": "helpers"}),
-        )?
-        .error()?;
-    harness.expect_calls(&pod, &[])
+    let keys = json!({"clusterNetwork": "central", "auxiliaryCNIChainName": "helpers"});
+    harness.ensure_refused_with(&pod, &keys, &[])
 }
 
 fn other_files(harness: &Harness) -> anyhow::Result<()> {
@@ -180,22 +169,18 @@ fn other_files(harness: &Harness) -> anyhow::Result<()> {
     chain.file("chained/20-two.json", "two")?;
     chain.file("chained/30-three.conf.bak", "three")?;
     chain.file("chained/40-deep/40-four.conf", "four")?;
-    let pod = harness.pod("chained-files", "")?;
-    harness.add_with(&pod, &keys)?;
-    let order = calls_by_place(harness, &pod)?;
-    ensure!(
-        order == ["ADD chained inline", "ADD chained one"],
-        "{order:?}"
-    );
-    Ok(())
+    add_calls(
+        harness,
+        "chained-files",
+        &keys,
+        &["ADD chained inline", "ADD chained one"],
+    )
+    .map(drop)
 }
 
 fn refused(harness: &Harness, name: &str, keys: &Value, word: &str) -> anyhow::Result<()> {
     let pod = harness.pod(name, "")?;
-    harness
-        .verb_with("ADD", &pod, keys)?
-        .error_contains(&[word])?;
-    harness.expect_calls(&pod, &[])
+    harness.ensure_refused_with(&pod, keys, &[word])
 }
 
 fn without_type(harness: &Harness) -> anyhow::Result<()> {
@@ -221,19 +206,14 @@ fn directory_only(harness: &Harness) -> anyhow::Result<()> {
     let list = json!({"cniVersion": "1.0.0", "name": "chained"}).to_string();
     let path = format!("{DIR}/10-chained.conflist");
     harness.node().write(&path, list)?;
-    let pod = harness.pod("chained-alone", "")?;
-    harness.add_with(&pod, &keys)?;
-    let order = calls_by_place(harness, &pod)?;
-    ensure!(order == ["ADD chained one"], "{order:?}");
-    Ok(())
+    add_calls(harness, "chained-alone", &keys, &["ADD chained one"]).map(drop)
 }
 
 fn auxiliary_version(harness: &Harness) -> anyhow::Result<()> {
     let (chain, mut keys) = Chain::new(harness, &json!({}))?;
     chain.file("helpers/10-one.conf", "one")?;
     keys["auxiliaryCNIChainName"] = json!("helpers");
-    let pod = harness.pod("helped-by-version", "")?;
-    harness.add_with(&pod, &keys)?;
+    let pod = harness.attach_with("helped-by-version", "", &keys)?;
     let call = harness.call(&pod, "ADD", "helpers")?;
     // `passthru`, the plugin before it, returned an empty result.
     let result = &call.stdin["prevResult"];

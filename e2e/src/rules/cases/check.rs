@@ -7,13 +7,13 @@ use super::cases;
 use crate::rules::harness::Harness;
 
 cases! { "check":
-    plain of_an_intact_pod ["check.success", "forward.empty-output"]
-    plain of_every_network ["check.every-network"]
+    plain intact_pod ["check.success", "forward.empty-output"]
+    plain every_network ["check.every-network"]
     plain with_cached_results ["check.cached-result"]
     plain fails_with_a_network ["check.failure"]
 }
 
-fn of_an_intact_pod(harness: &Harness) -> anyhow::Result<()> {
+fn intact_pod(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("checked", "a")?;
     let result = harness.add(&pod)?;
     let answer = harness
@@ -23,7 +23,7 @@ fn of_an_intact_pod(harness: &Harness) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn of_every_network(harness: &Harness) -> anyhow::Result<()> {
+fn every_network(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("checked-all", "a,list,old")?;
     let result = harness.add(&pod)?;
     harness

@@ -23,8 +23,7 @@ cases! { "cluster-network":
 }
 
 fn by_name(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("by-name", "")?;
-    harness.add_with(&pod, &json!({"clusterNetwork": "central"}))?;
+    let pod = harness.attach_with("by-name", "", &json!({"clusterNetwork": "central"}))?;
     harness.expect_calls(&pod, &["ADD central"])
 }
 
@@ -39,8 +38,7 @@ fn list(name: &str) -> String {
 
 fn by_name_on_disk(harness: &Harness) -> anyhow::Result<()> {
     let _files = harness.conf_files(&[("50-any.conf", single("from-disk"))])?;
-    let pod = harness.pod("on-disk", "")?;
-    harness.add_with(&pod, &json!({"clusterNetwork": "from-disk"}))?;
+    let pod = harness.attach_with("on-disk", "", &json!({"clusterNetwork": "from-disk"}))?;
     harness.expect_calls(&pod, &["ADD from-disk"])
 }
 
@@ -63,10 +61,7 @@ fn by_path_without_type(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("typeless", "")?;
     let keys = json!({"clusterNetwork": format!("{MULTUS_CONF_DIR}/path.conf")});
     let words = ["failed to get clusterNetwork", "path.conf"];
-    harness
-        .verb_with("ADD", &pod, &keys)?
-        .error_contains(&words)?;
-    harness.expect_calls(&pod, &[])
+    harness.ensure_refused_with(&pod, &keys, &words)
 }
 
 fn directory(harness: &Harness) -> anyhow::Result<()> {
@@ -74,8 +69,8 @@ fn directory(harness: &Harness) -> anyhow::Result<()> {
         ("20-second.conf", single("second")),
         ("10-first.conf", single("first")),
     ])?;
-    let pod = harness.pod("by-directory", "")?;
-    harness.add_with(&pod, &json!({"clusterNetwork": MULTUS_CONF_DIR}))?;
+    let keys = json!({"clusterNetwork": MULTUS_CONF_DIR});
+    let pod = harness.attach_with("by-directory", "", &keys)?;
     harness.expect_calls(&pod, &["ADD first"])
 }
 
@@ -86,19 +81,19 @@ fn directory_broken_file(harness: &Harness) -> anyhow::Result<()> {
         ("10-first.conf", single("first")),
     ])?;
     let pod = harness.pod("by-broken-directory", "")?;
-    harness
-        .verb_with("ADD", &pod, &json!({"clusterNetwork": MULTUS_CONF_DIR}))?
-        .error_contains(&["failed to get clusterNetwork", "05-broken.conf"])?;
-    harness.expect_calls(&pod, &[])
+    let keys = json!({"clusterNetwork": MULTUS_CONF_DIR});
+    harness.ensure_refused_with(
+        &pod,
+        &keys,
+        &["failed to get clusterNetwork", "05-broken.conf"],
+    )
 }
 
 fn not_found(harness: &Harness) -> anyhow::Result<()> {
     for network in ["unknown-network", "/etc/cni/net.d/nothing.conflist"] {
         let pod = harness.pod(&format!("absent-{}", network.len()), "")?;
-        harness
-            .verb_with("ADD", &pod, &json!({"clusterNetwork": network}))?
-            .error_contains(&["failed to get clusterNetwork", network])?;
-        harness.expect_calls(&pod, &[])?;
+        let keys = json!({"clusterNetwork": network});
+        harness.ensure_refused_with(&pod, &keys, &["failed to get clusterNetwork", network])?;
     }
     Ok(())
 }
@@ -126,20 +121,11 @@ fn broken_definition(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("broken-definition", "")?;
     let keys = json!({"clusterNetwork": "central-broken"});
     let words = ["failed to get clusterNetwork", "central-broken"];
-    harness
-        .verb_with("ADD", &pod, &keys)?
-        .error_contains(&words)?;
-    harness.expect_calls(&pod, &[])
+    harness.ensure_refused_with(&pod, &keys, &words)
 }
 
 fn default_networks_not_found(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("default-absent", "")?;
-    harness
-        .verb_with(
-            "ADD",
-            &pod,
-            &json!({"defaultNetworks": ["unknown-network"]}),
-        )?
-        .error_contains(&["unknown-network"])?;
-    harness.expect_calls(&pod, &[])
+    let keys = json!({"defaultNetworks": ["unknown-network"]});
+    harness.ensure_refused_with(&pod, &keys, &["unknown-network"])
 }

@@ -58,39 +58,25 @@ fn delegates(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn delegates_and_cluster_network(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("undelegated", "")?;
-    harness.add_with(&pod, &json!({"delegates": [recorder("first", &json!({}))]}))?;
+    let keys = json!({"delegates": [recorder("first", &json!({}))]});
+    let pod = harness.attach_with("undelegated", "", &keys)?;
     harness.expect_calls(&pod, &["ADD primary"])
 }
 
 fn default_networks(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("defaulted", "a")?;
-    harness.add_with(
-        &pod,
-        &json!({"defaultNetworks": ["central", "also-central"]}),
-    )?;
+    let keys = json!({"defaultNetworks": ["central", "also-central"]});
+    let pod = harness.attach_with("defaulted", "a", &keys)?;
     harness.expect_calls(
         &pod,
         &["ADD primary", "ADD central", "ADD also-central", "ADD a"],
     )?;
-    let pod = harness.pod("defaulted-elsewhere", "a")?;
-    harness.add_with(
-        &pod,
-        &json!({"defaultNetworks": ["common"], "multusNamespace": "shared"}),
-    )?;
+    let keys = json!({"defaultNetworks": ["common"], "multusNamespace": "shared"});
+    let pod = harness.attach_with("defaulted-elsewhere", "a", &keys)?;
     harness.expect_calls(&pod, &["ADD primary", "ADD common", "ADD a"])
 }
 
 fn system_namespaces(harness: &Harness) -> anyhow::Result<()> {
-    let quiet = |name| {
-        harness.pod_with(
-            name,
-            &PodSpec {
-                namespace: "quiet",
-                ..PodSpec::default()
-            },
-        )
-    };
+    let quiet = |name| harness.pod_with(name, &PodSpec::in_namespace("quiet"));
     let keys = json!({"defaultNetworks": ["central"], "systemNamespaces": ["quiet", "other"]});
     let pod = quiet("of-the-system")?;
     harness.add_with(&pod, &keys)?;
@@ -98,13 +84,7 @@ fn system_namespaces(harness: &Harness) -> anyhow::Result<()> {
     let pod = quiet("of-no-system")?;
     harness.add_with(&pod, &json!({"defaultNetworks": ["central"]}))?;
     harness.expect_calls(&pod, &["ADD primary", "ADD central"])?;
-    let pod = harness.pod_with(
-        "in-kube-system",
-        &PodSpec {
-            namespace: "kube-system",
-            ..PodSpec::default()
-        },
-    )?;
+    let pod = harness.pod_with("in-kube-system", &PodSpec::in_namespace("kube-system"))?;
     harness.add_with(&pod, &json!({"defaultNetworks": ["central"]}))?;
     harness.expect_calls(&pod, &["ADD primary"])
 }
@@ -122,13 +102,8 @@ fn delegate_without_type(harness: &Harness) -> anyhow::Result<()> {
         json!({"name": "x", "plugins": [{"other": 1}]}),
     ];
     for delegate in broken {
-        harness
-            .verb_with(
-                "ADD",
-                &pod,
-                &json!({"clusterNetwork": null, "delegates": [delegate]}),
-            )?
-            .error()?;
+        let keys = json!({"clusterNetwork": null, "delegates": [delegate]});
+        harness.verb_with("ADD", &pod, &keys)?.error()?;
     }
     harness.expect_calls(&pod, &[])
 }
@@ -180,24 +155,15 @@ fn bin_dir_before_path(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn keys_of_any_case(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("cased", "")?;
-    harness.add_with(
-        &pod,
-        &json!({"clusterNetwork": null, "Delegates": [recorder("cased", &json!({}))]}),
-    )?;
+    let keys = json!({"clusterNetwork": null, "Delegates": [recorder("cased", &json!({}))]});
+    let pod = harness.attach_with("cased", "", &keys)?;
     harness.expect_calls(&pod, &["ADD cased"])
 }
 
 fn unreadable_prev_result(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("preceded", "")?;
-    harness
-        .verb_with(
-            "ADD",
-            &pod,
-            &json!({"prevResult": {"cniVersion": "1.1.0", "ips": "none"}}),
-        )?
-        .error()?;
-    harness.expect_calls(&pod, &[])
+    let keys = json!({"prevResult": {"cniVersion": "1.1.0", "ips": "none"}});
+    harness.ensure_refused_with(&pod, &keys, &[])
 }
 
 fn readiness_file_in_auto_mode(harness: &Harness) -> anyhow::Result<()> {
@@ -213,15 +179,15 @@ fn readiness_file_in_auto_mode(harness: &Harness) -> anyhow::Result<()> {
 fn overlay_wins_over_the_request(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("overlaid", "other/far")?;
     let keys = json!({"namespaceIsolation": false, "globalNamespaces": "other"});
-    harness
-        .verb_with("ADD", &pod, &keys)?
-        .error_contains(&["namespace isolation enabled, annotation violates permission"])?;
-    harness.expect_calls(&pod, &[])
+    harness.ensure_refused_with(
+        &pod,
+        &keys,
+        &["namespace isolation enabled, annotation violates permission"],
+    )
 }
 
 fn overlay_unknown_keys(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("overlaid-unknown", "a")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("overlaid-unknown", "a")?;
     // The key must not reach the plugins.
     let found: Vec<Value> = harness
         .calls(&pod)?
@@ -234,32 +200,17 @@ fn overlay_unknown_keys(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn overlay_default_networks(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("overlaid-networks", "shared/common")?;
-    harness.add_with(
-        &pod,
-        &json!({"defaultNetworks": ["central"], "multusNamespace": "kube-system"}),
-    )?;
+    let keys = json!({"defaultNetworks": ["central"], "multusNamespace": "kube-system"});
+    let pod = harness.attach_with("overlaid-networks", "shared/common", &keys)?;
     harness.expect_calls(&pod, &["ADD primary", "ADD everyone", "ADD common"])
 }
 
 fn overlay_system_namespaces(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod_with(
-        "overlaid-quiet",
-        &PodSpec {
-            namespace: "quiet",
-            ..PodSpec::default()
-        },
-    )?;
+    let pod = harness.pod_with("overlaid-quiet", &PodSpec::in_namespace("quiet"))?;
     harness.add(&pod)?;
     harness.expect_calls(&pod, &["ADD primary"])?;
     // The daemon's list replaces the default, which has `kube-system`.
-    let pod = harness.pod_with(
-        "overlaid-loud",
-        &PodSpec {
-            namespace: "kube-system",
-            ..PodSpec::default()
-        },
-    )?;
+    let pod = harness.pod_with("overlaid-loud", &PodSpec::in_namespace("kube-system"))?;
     harness.add(&pod)?;
     harness.expect_calls(&pod, &["ADD primary", "ADD everyone"])
 }

@@ -65,8 +65,7 @@ fn invalid_config(harness: &Harness) -> anyhow::Result<()> {
 
 fn in_cluster(harness: &Harness) -> anyhow::Result<()> {
     harness.start_daemon(&DaemonSetup::Plain.file())?;
-    let pod = harness.pod("in-cluster", "a")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("in-cluster", "a")?;
     let status = harness.network_status(&pod)?;
     harness.del(&pod)?;
     harness.stop_daemon("TERM")?;
@@ -220,8 +219,7 @@ fn static_config_waits_for_readiness(harness: &Harness) -> anyhow::Result<()> {
 
 fn replays_del(harness: &Harness) -> anyhow::Result<()> {
     harness.start_daemon(&DaemonSetup::Plain.file())?;
-    let pod = harness.pod("left-behind", "a")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("left-behind", "a")?;
     let config = harness.config()?;
     harness.stop_daemon("KILL")?;
     harness

@@ -17,14 +17,7 @@ cases! { "default-network":
 }
 
 fn replaced(harness: &Harness) -> anyhow::Result<()> {
-    let form = PodSpec {
-        annotations: vec![
-            (DEFAULT_NETWORK, "central".to_owned()),
-            (NETWORKS, "a".to_owned()),
-        ],
-        ..PodSpec::default()
-    };
-    let pod = harness.pod_with("own-default", &form)?;
+    let pod = with_default(harness, "own-default", "central")?;
     harness.add(&pod)?;
     harness.expect_calls(&pod, &["ADD central", "ADD a"])?;
     let call = harness.call(&pod, "ADD", "central")?;
@@ -39,13 +32,7 @@ fn replaced(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn with_default(harness: &Harness, name: &str, network: &str) -> anyhow::Result<Pod> {
-    let form = PodSpec {
-        annotations: vec![
-            (DEFAULT_NETWORK, network.to_owned()),
-            (NETWORKS, "a".to_owned()),
-        ],
-        ..PodSpec::default()
-    };
+    let form = PodSpec::annotated(&[(DEFAULT_NETWORK, network), (NETWORKS, "a")]);
     harness.pod_with(name, &form)
 }
 
@@ -87,8 +74,7 @@ fn interface(harness: &Harness) -> anyhow::Result<()> {
 
 fn refused_default(harness: &Harness, name: &str, network: &str, word: &str) -> anyhow::Result<()> {
     let pod = with_default(harness, name, network)?;
-    harness.verb("ADD", &pod)?.error_contains(&[word])?;
-    harness.expect_calls(&pod, &[])
+    harness.ensure_refused(&pod, &[word])
 }
 
 fn several(harness: &Harness) -> anyhow::Result<()> {
@@ -112,10 +98,7 @@ fn empty_list(harness: &Harness) -> anyhow::Result<()> {
 fn isolated(harness: &Harness) -> anyhow::Result<()> {
     let keys = json!({"namespaceIsolation": true});
     let pod = with_default(harness, "default-isolated", "other/far")?;
-    harness
-        .verb_with("ADD", &pod, &keys)?
-        .error_contains(&["annotation violates permission"])?;
-    harness.expect_calls(&pod, &[])?;
+    harness.ensure_refused_with(&pod, &keys, &["annotation violates permission"])?;
     let pod = with_default(harness, "default-central", "central")?;
     harness.add_with(&pod, &keys)?;
     harness.expect_calls(&pod, &["ADD central", "ADD a"])

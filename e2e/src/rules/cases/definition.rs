@@ -31,8 +31,7 @@ cases! { "definition":
 }
 
 fn without_name(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("nameless", "nameless")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("nameless", "nameless")?;
     let call = harness.call(&pod, "ADD", "nameless")?;
     ensure!(
         call.stdin["zeta"] == 1 && call.stdin["alpha"] == json!({"deep": [1, 2]}),
@@ -51,8 +50,7 @@ fn without_name(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn numbers(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("exact", "exact")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("exact", "exact")?;
     harness.del(&pod)?;
     for verb in ["ADD", "DEL"] {
         let call = harness.call(&pod, verb, "exact")?;
@@ -72,8 +70,7 @@ fn numbers(harness: &Harness) -> anyhow::Result<()> {
 
 fn on_disk(harness: &Harness) -> anyhow::Result<()> {
     let _files = harness.conf_files(&[("50-any.conf", single("on-disk", "file"))])?;
-    let pod = harness.pod("empty", "on-disk")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("empty", "on-disk")?;
     let call = harness.call(&pod, "ADD", "on-disk")?;
     ensure!(call.stdin["from"] == "file", "{}", call.stdin);
     let status = harness.network_status(&pod)?;
@@ -83,15 +80,13 @@ fn on_disk(harness: &Harness) -> anyhow::Result<()> {
 
 fn on_disk_missing(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("empty-missing", "nowhere-on-disk")?;
-    harness.verb("ADD", &pod)?.error()?;
-    harness.expect_calls(&pod, &[])
+    harness.ensure_refused(&pod, &[])
 }
 
 fn invalid(harness: &Harness) -> anyhow::Result<()> {
     for network in ["no-json", "no-object", "no-type"] {
         let pod = harness.pod(&format!("invalid-{network}"), network)?;
-        harness.verb("ADD", &pod)?.error()?;
-        harness.expect_calls(&pod, &[])?;
+        harness.ensure_refused(&pod, &[])?;
     }
     Ok(())
 }
@@ -102,8 +97,7 @@ fn without_plugins(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn list(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("listed", "list")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("listed", "list")?;
     harness.del(&pod)?;
     let calls: Vec<_> = harness
         .calls(&pod)?
@@ -145,10 +139,10 @@ fn list(harness: &Harness) -> anyhow::Result<()> {
 
 fn not_found(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("missing", "unknown-network")?;
-    harness.verb("ADD", &pod)?.error_contains(&[
-        "cannot find a network-attachment-definition (unknown-network) in namespace (default)",
-    ])?;
-    harness.expect_calls(&pod, &[])?;
+    harness.ensure_refused(
+        &pod,
+        &["cannot find a network-attachment-definition (unknown-network) in namespace (default)"],
+    )?;
     harness.wait_for_event(
         &pod,
         "NoNetworkFound",
@@ -168,8 +162,7 @@ fn list_from(name: &str, from: &str) -> String {
 
 /// Attaches a pod with the network `on-disk` and returns the origin of its configuration.
 fn origin(harness: &Harness, name: &str) -> anyhow::Result<Value> {
-    let pod = harness.pod(name, "on-disk")?;
-    harness.add(&pod)?;
+    let pod = harness.attach(name, "on-disk")?;
     Ok(harness.call(&pod, "ADD", "on-disk")?.stdin["from"].clone())
 }
 
@@ -210,8 +203,7 @@ fn on_disk_broken_file(harness: &Harness) -> anyhow::Result<()> {
     {
         let _files = harness.conf_files(&[("10-a.conf", "{"), ("20-b.conf", conf.as_str())])?;
         let pod = harness.pod("disk-broken", "on-disk")?;
-        harness.verb("ADD", &pod)?.error_contains(&["10-a.conf"])?;
-        harness.expect_calls(&pod, &[])?;
+        harness.ensure_refused(&pod, &["10-a.conf"])?;
     }
     // A broken file that comes later is not read.
     let _files = harness.conf_files(&[("20-b.conf", conf.as_str()), ("30-c.conf", "{")])?;
@@ -232,8 +224,7 @@ fn on_disk_other_files(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn without_version(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("versionless", "versionless")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("versionless", "versionless")?;
     let call = harness.call(&pod, "ADD", "versionless")?;
     let version = call.stdin["cniVersion"].as_str().unwrap_or_default();
     ensure!(version.is_empty(), "{}", call.stdin);

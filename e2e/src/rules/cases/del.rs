@@ -34,8 +34,7 @@ fn on_socket(harness: &Harness, pod: &Pod) -> anyhow::Result<HttpResponse> {
 }
 
 fn in_reverse(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("taken-down", "a@ext0,b,list")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("taken-down", "a@ext0,b,list")?;
     harness.del(&pod)?;
     let calls = harness.calls(&pod)?;
     let names = |verb| {
@@ -58,8 +57,7 @@ fn in_reverse(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn continues_after_a_failure(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("stubborn", "a,b")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("stubborn", "a,b")?;
     harness.set_error("a", "DEL", 7, "it stays")?;
     // Another rule is about the answer.
     harness.verb("DEL", &pod)?;
@@ -67,8 +65,7 @@ fn continues_after_a_failure(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn without_pod(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("orphaned", "a")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("orphaned", "a")?;
     harness.delete_pod(&pod)?;
     harness.wait_for_watch()?;
     harness.del(&pod)?;
@@ -76,8 +73,7 @@ fn without_pod(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn without_netns(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("without-netns", "a")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("without-netns", "a")?;
     harness.delete_netns(&pod)?;
     harness
         .verb_env("DEL", &pod, &json!({}), &[("CNI_NETNS", "")])?
@@ -89,8 +85,7 @@ fn without_netns(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn with_cached_result(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("remembered", "a,list")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("remembered", "a,list")?;
     harness.del(&pod)?;
     for call in harness
         .calls(&pod)?
@@ -117,8 +112,7 @@ fn by_the_configuration_of_add(harness: &Harness) -> anyhow::Result<()> {
             )
             .map(drop)
     };
-    let pod = harness.pod("unchanged", "c")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("unchanged", "c")?;
     set(&recorder("c", &json!({"changed": true})))?;
     let outcome = harness.wait_for_watch().and_then(|()| harness.del(&pod));
     set(&recorder("c", &json!({})))?;
@@ -129,8 +123,7 @@ fn by_the_configuration_of_add(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn reports_all_errors(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("complaining", "a,b")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("complaining", "a,b")?;
     harness.set_error("a", "DEL", 7, "a stays")?;
     harness.set_error("b", "DEL", 7, "b stays")?;
     let answer = on_socket(harness, &pod)?;
@@ -144,8 +137,7 @@ fn reports_all_errors(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn keeps_state_for_a_retry(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("tried-again", "a,b")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("tried-again", "a,b")?;
     harness.delete_pod(&pod)?;
     harness.wait_for_watch()?;
     harness.set_error("a", "DEL", 7, "not yet")?;
@@ -166,8 +158,7 @@ fn keeps_state_for_a_retry(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn twice(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("twice-gone", "a")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("twice-gone", "a")?;
     harness.del(&pod)?;
     harness.del(&pod)?;
     ensure!(!harness.state_file(&pod).exists(), "the state is left");
@@ -175,8 +166,7 @@ fn twice(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn twice_without_pod(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("twice-alone", "a")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("twice-alone", "a")?;
     harness.del(&pod)?;
     harness.delete_pod(&pod)?;
     harness.wait_for_watch()?;
@@ -195,8 +185,7 @@ fn twice_without_pod(harness: &Harness) -> anyhow::Result<()> {
 /// With `retryDeleteOnError` set to `false` the state is removed although a network stays attached.
 fn retry_disabled(harness: &Harness) -> anyhow::Result<()> {
     for (name, again) in [("retry-enabled", true), ("retry-disabled", false)] {
-        let pod = harness.pod(name, "a")?;
-        harness.add(&pod)?;
+        let pod = harness.attach(name, "a")?;
         harness.set_error("a", "DEL", 7, "not yet")?;
         let config = harness.config_with(&json!({"retryDeleteOnError": again}))?;
         let answer = harness.cni_request(&pod.env("DEL"), &config)?;
@@ -216,8 +205,7 @@ fn retry_disabled(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn with_a_broken_cached_result(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("forgotten", "list")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("forgotten", "list")?;
     let file = format!("/var/lib/cni/multus/results/list-{}-net1", pod.id);
     harness.node().write(&file, "{\"kind\":")?;
     harness.del(&pod)?;

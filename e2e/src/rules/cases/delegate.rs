@@ -28,13 +28,6 @@ cases! { "delegate":
     plain del_with_its_pod ["delegate.del-with-pod"]
 }
 
-/// Attaches a pod that has the default network alone.
-fn running(harness: &Harness, name: &str) -> anyhow::Result<Pod> {
-    let pod = harness.pod(name, "")?;
-    harness.add(&pod)?;
-    Ok(pod)
-}
-
 /// Fails unless these are the calls of plugins since the pod's `ADD`.
 fn expect_calls_since_add(harness: &Harness, pod: &Pod, expected: &[&str]) -> anyhow::Result<()> {
     let all: Vec<_> = ["ADD primary"].iter().chain(expected).copied().collect();
@@ -80,7 +73,7 @@ fn extra_list() -> Value {
 }
 
 fn add(harness: &Harness) -> anyhow::Result<()> {
-    let pod = running(harness, "plugged")?;
+    let pod = harness.attach("plugged", "")?;
     let before = harness.network_status(&pod)?;
     let answer = post(harness, "ADD", &pod, &extra(&json!({"from": "request"})))?.well()?;
     let result = &answer.json()?["Result"];
@@ -104,7 +97,7 @@ fn add(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn interface_attributes(harness: &Harness) -> anyhow::Result<()> {
-    let pod = running(harness, "plugged-attributes")?;
+    let pod = harness.attach("plugged-attributes", "")?;
     let attributes =
         json!({"ips": ["10.66.0.7/24"], "mac": "02:00:00:00:00:07", "cni-args": {"tier": "gold"}});
     let config = extra(&json!({"capabilities": {"ips": true, "mac": true}}));
@@ -126,7 +119,7 @@ fn interface_attributes(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn list(harness: &Harness) -> anyhow::Result<()> {
-    let pod = running(harness, "plugged-list")?;
+    let pod = harness.attach("plugged-list", "")?;
     post(harness, "ADD", &pod, &extra_list())?.well()?;
     post(harness, "DEL", &pod, &extra_list())?.well()?;
     let calls = harness.calls(&pod)?;
@@ -149,7 +142,7 @@ fn list(harness: &Harness) -> anyhow::Result<()> {
 
 /// The `cniVersion` of the daemon's file is 1.1.0.
 fn configuration(harness: &Harness) -> anyhow::Result<()> {
-    let pod = running(harness, "plugged-old")?;
+    let pod = harness.attach("plugged-old", "")?;
     let config = extra(&json!({"cniVersion": "0.4.0"}));
     post(harness, "ADD", &pod, &config)?.well()?;
     let call = harness.call(&pod, "ADD", "extra")?;
@@ -159,7 +152,7 @@ fn configuration(harness: &Harness) -> anyhow::Result<()> {
 
 fn unknown_pod(harness: &Harness) -> anyhow::Result<()> {
     let unknown = harness.sandbox("default", "plugged-nowhere", "0000")?;
-    let mut another = running(harness, "plugged-before")?;
+    let mut another = harness.attach("plugged-before", "")?;
     "0000".clone_into(&mut another.uid);
     for (pod, verb, calls) in [(&unknown, "ADD", 0), (&another, "DEL", 1)] {
         refused(&post(harness, verb, pod, &extra(&json!({})))?, &pod.name)?;
@@ -170,7 +163,7 @@ fn unknown_pod(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn interface_exists(harness: &Harness) -> anyhow::Result<()> {
-    let pod = running(harness, "plugged-twice")?;
+    let pod = harness.attach("plugged-twice", "")?;
     let netns = &pod.netns_name;
     harness.node().run(&[
         "ip", "-n", netns, "link", "add", "extra0", "type", "veth", "peer", "name", "extra1",
@@ -181,7 +174,7 @@ fn interface_exists(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn rollback(harness: &Harness) -> anyhow::Result<()> {
-    let pod = running(harness, "plugged-rollback")?;
+    let pod = harness.attach("plugged-rollback", "")?;
     harness.set_error("extra", "ADD", 7, "no luck")?;
     refused(&post(harness, "ADD", &pod, &extra(&json!({})))?, "no luck")?;
     expect_calls_since_add(harness, &pod, &["ADD extra", "DEL extra"])?;
@@ -193,7 +186,7 @@ fn rollback(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn del(harness: &Harness) -> anyhow::Result<()> {
-    let pod = running(harness, "plugged-and-out")?;
+    let pod = harness.attach("plugged-and-out", "")?;
     let config = extra(&json!({"from": "request"}));
     post(harness, "ADD", &pod, &config)?.well()?;
     harness.set_error("extra", "DEL", 7, "it sticks")?;
@@ -214,7 +207,7 @@ fn del(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn check(harness: &Harness) -> anyhow::Result<()> {
-    let pod = running(harness, "plugged-checked")?;
+    let pod = harness.attach("plugged-checked", "")?;
     let config = extra(&json!({}));
     post(harness, "ADD", &pod, &config)?.well()?;
     post(harness, "CHECK", &pod, &config)?.well()?;
@@ -224,7 +217,7 @@ fn check(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn check_of_a_list(harness: &Harness) -> anyhow::Result<()> {
-    let pod = running(harness, "plugged-checked-list")?;
+    let pod = harness.attach("plugged-checked-list", "")?;
     post(harness, "ADD", &pod, &extra_list())?.well()?;
     post(harness, "CHECK", &pod, &extra_list())?.well()?;
     let calls = ["ADD extra", "ADD extra", "CHECK extra", "CHECK extra"];
@@ -232,7 +225,7 @@ fn check_of_a_list(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn status(harness: &Harness) -> anyhow::Result<()> {
-    let pod = running(harness, "plugged-status")?;
+    let pod = harness.attach("plugged-status", "")?;
     let config = recorder("extra-status", &json!({"cniVersion": "1.1.0"}));
     post(harness, "STATUS", &pod, &config)?.well()?;
     harness.set_error("extra-status", "STATUS", 50, "it is down")?;
@@ -240,7 +233,7 @@ fn status(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn other_verbs(harness: &Harness) -> anyhow::Result<()> {
-    let pod = running(harness, "plugged-otherwise")?;
+    let pod = harness.attach("plugged-otherwise", "")?;
     refused(&post(harness, "GC", &pod, &extra(&json!({})))?, "GC")?;
     let answer = harness.daemon_request("GET", "/delegate", b"")?;
     ensure!(answer.status == 405, "{answer:?}");
@@ -248,7 +241,7 @@ fn other_verbs(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn del_with_its_pod(harness: &Harness) -> anyhow::Result<()> {
-    let pod = running(harness, "plugged-del-with-pod")?;
+    let pod = harness.attach("plugged-del-with-pod", "")?;
     let config = extra(&json!({"from": "request"}));
     post(harness, "ADD", &pod, &config)?.well()?;
     harness.del(&pod)?;

@@ -12,8 +12,8 @@ use crate::rules::{
 };
 
 cases! { "device-info":
-    plain of_the_network_plugin ["device-info.file", "device-info.name", "device-info.removed"]
-    plain of_a_device_plugin ["device-info.of-device-plugin", "device-info.removed"]
+    plain network_plugin ["device-info.file", "device-info.name", "device-info.removed"]
+    plain device_plugin ["device-info.of-device-plugin", "device-info.removed"]
     plain types ["device-info.types"]
 }
 
@@ -44,7 +44,7 @@ fn pci(address: &str) -> Value {
     json!({"type": "pci", "version": "1.1.0", "pci": {"pci-address": address}})
 }
 
-fn of_the_network_plugin(harness: &Harness) -> anyhow::Result<()> {
+fn network_plugin(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod(
         "device-info",
         r#"[{"name": "capable", "deviceID": "0000:00:01.0"}, {"name": "a"}]"#,
@@ -70,16 +70,16 @@ fn of_the_network_plugin(harness: &Harness) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn of_a_device_plugin(harness: &Harness) -> anyhow::Result<()> {
+fn device_plugin(harness: &Harness) -> anyhow::Result<()> {
     let node = harness.node();
     let source = format!("{DIR}/dp/{}-d7-device.json", NIC.replace('/', "-"));
     node.write(resolved(&source), pci("0000:18:02.7").to_string())?;
-    let of_pod = PodResources::new(
+    let resources = PodResources::new(
         "default",
         "device-copied",
         &[("main", &[(NIC, &["d7", "d8"])])],
     );
-    let _kubelet = harness.fake_kubelet(&[of_pod])?;
+    let _kubelet = harness.fake_kubelet(&[resources])?;
     let pod = harness.pod("device-copied", "nic-capable,nic-capable")?;
     let gate = "/run/device-copied-gate";
     harness.set_answer("nic-capable", "ADD", &json!({"wait_for": gate}))?;

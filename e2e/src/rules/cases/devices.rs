@@ -14,17 +14,17 @@ use crate::{
 
 cases! { "devices":
     plain one_each ["devices.nth-device", "devices.kubelet"]
-    plain of_containers_in_order ["devices.order"]
-    plain of_the_default_network ["devices.default-network"]
+    plain container_order ["devices.order"]
+    plain default_network ["devices.default-network"]
     plain too_few ["devices.too-few"]
     plain in_configurations ["devices.configuration", "devices.capability"]
     plain in_the_annotation ["devices.annotation"]
     plain kubelet_error ["devices.kubelet-error"]
-    plain of_the_checkpoint ["devices.checkpoint"]
-    plain of_a_claim ["devices.claim"]
-    plain of_a_claim_without_attributes ["devices.claim-without-attributes"]
-    plain of_an_unallocated_claim ["devices.claim-unallocated"]
-    plain of_a_claim_by_name ["devices.claim-by-name"]
+    plain checkpoint ["devices.checkpoint"]
+    plain claim ["devices.claim"]
+    plain claim_without_attributes ["devices.claim-without-attributes"]
+    plain unallocated_claim ["devices.claim-unallocated"]
+    plain claim_by_name ["devices.claim-by-name"]
 }
 
 /// Returns `network device` of every `ADD`.
@@ -50,10 +50,9 @@ fn expect_devices(harness: &Harness, pod: &Pod, expected: &[&str]) -> anyhow::Re
 
 /// Attaches a pod of one container with these devices of `NIC`.
 fn attach(harness: &Harness, name: &str, networks: &str, ids: &[&str]) -> anyhow::Result<Pod> {
-    let of_pod = PodResources::new("default", name, &[("main", &[(NIC, ids)])]);
-    let _kubelet = harness.fake_kubelet(&[of_pod])?;
-    let pod = harness.pod(name, networks)?;
-    harness.add(&pod)?;
+    let resources = PodResources::new("default", name, &[("main", &[(NIC, ids)])]);
+    let _kubelet = harness.fake_kubelet(&[resources])?;
+    let pod = harness.attach(name, networks)?;
     Ok(pod)
 }
 
@@ -64,8 +63,7 @@ fn one_each(harness: &Harness) -> anyhow::Result<()> {
         PodResources::new("default", "one-each", &container),
         PodResources::new("default", "another", &[("main", &[(NIC, &["no"])])]),
     ])?;
-    let pod = harness.pod("one-each", "nic,a,nic-slow,nic-list")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("one-each", "nic,a,nic-slow,nic-list")?;
     let expected = [
         "primary -",
         "nic d1",
@@ -77,16 +75,15 @@ fn one_each(harness: &Harness) -> anyhow::Result<()> {
     expect_devices(harness, &pod, &expected)
 }
 
-fn of_containers_in_order(harness: &Harness) -> anyhow::Result<()> {
+fn container_order(harness: &Harness) -> anyhow::Result<()> {
     let zebra: &[(&str, &[&str])] = &[(NIC, &["d9"]), (NIC, &["d3", "d5"])];
-    let of_pod = PodResources::new(
+    let resources = PodResources::new(
         "default",
         "ordered",
         &[("zebra", zebra), ("ape", &[(NIC, &["d4", "d1"])])],
     );
-    let _kubelet = harness.fake_kubelet(&[of_pod])?;
-    let pod = harness.pod("ordered", "nic,nic,nic,nic,nic")?;
-    harness.add(&pod)?;
+    let _kubelet = harness.fake_kubelet(&[resources])?;
+    let pod = harness.attach("ordered", "nic,nic,nic,nic,nic")?;
     let expected = [
         "primary -",
         "nic d3",
@@ -141,28 +138,20 @@ fn in_the_annotation(harness: &Harness) -> anyhow::Result<()> {
 
 fn too_few(harness: &Harness) -> anyhow::Result<()> {
     for (name, ids) in [("too-few", &["d1"][..]), ("none-at-all", &[])] {
-        let of_pod = PodResources::new("default", name, &[("main", &[(NIC, ids)])]);
-        let _kubelet = harness.fake_kubelet(&[of_pod])?;
+        let resources = PodResources::new("default", name, &[("main", &[(NIC, ids)])]);
+        let _kubelet = harness.fake_kubelet(&[resources])?;
         let pod = harness.pod(name, "nic,nic-list")?;
         let words = [&format!("default/{name}"), "default/nic", NIC];
-        harness.verb("ADD", &pod)?.error_contains(&words)?;
-        harness.expect_calls(&pod, &[])?;
+        harness.ensure_refused(&pod, &words)?;
         harness.wait_for_event(&pod, "FailedAddNetwork", NIC)?;
     }
     Ok(())
 }
 
-fn of_the_default_network(harness: &Harness) -> anyhow::Result<()> {
-    let of_pod = PodResources::new("default", "own-nic", &[("main", &[(NIC, &["d1", "d2"])])]);
-    let _kubelet = harness.fake_kubelet(&[of_pod])?;
-    let annotations = vec![
-        (DEFAULT_NETWORK, "nic-central".to_owned()),
-        (NETWORKS, "nic".to_owned()),
-    ];
-    let form = PodSpec {
-        annotations,
-        ..PodSpec::default()
-    };
+fn default_network(harness: &Harness) -> anyhow::Result<()> {
+    let resources = PodResources::new("default", "own-nic", &[("main", &[(NIC, &["d1", "d2"])])]);
+    let _kubelet = harness.fake_kubelet(&[resources])?;
+    let form = PodSpec::annotated(&[(DEFAULT_NETWORK, "nic-central"), (NETWORKS, "nic")]);
     let pod = harness.pod_with("own-nic", &form)?;
     harness.add(&pod)?;
     expect_devices(harness, &pod, &["nic-central d1", "nic d2"])
@@ -171,16 +160,13 @@ fn of_the_default_network(harness: &Harness) -> anyhow::Result<()> {
 fn kubelet_error(harness: &Harness) -> anyhow::Result<()> {
     let _kubelet = harness.failing_kubelet()?;
     let pod = harness.pod("kubelet-error", "nic")?;
-    harness
-        .verb("ADD", &pod)?
-        .error_contains(&["default/kubelet-error"])?;
-    harness.expect_calls(&pod, &[])?;
+    harness.ensure_refused(&pod, &["default/kubelet-error"])?;
     // A pod that wants no device needs no kubelet.
     let pod = harness.pod("without-device", "a")?;
     harness.add(&pod).map(drop)
 }
 
-fn of_the_checkpoint(harness: &Harness) -> anyhow::Result<()> {
+fn checkpoint(harness: &Harness) -> anyhow::Result<()> {
     let (pod, other) = (
         harness.pod("checkpoint", "nic,nic")?,
         harness.pod("checkpoint-other", "")?,
@@ -271,15 +257,15 @@ fn attributes(id: &str) -> Value {
     })
 }
 
-fn of_a_claim(harness: &Harness) -> anyhow::Result<()> {
+fn claim(harness: &Harness) -> anyhow::Result<()> {
     let claim = Claim::new(
         harness,
         "claim-allocated",
         &attributes("0000:5e:00.1"),
         true,
     )?;
-    let of_pod = PodResources::new("default", "claiming", &[("main", &[])]);
-    let _kubelet = harness.fake_kubelet(&[of_pod])?;
+    let resources = PodResources::new("default", "claiming", &[("main", &[])]);
+    let _kubelet = harness.fake_kubelet(&[resources])?;
     let pod = claim.pod("claiming", "a,nic-claimed")?;
     harness.add(&pod)?;
     expect_devices(
@@ -289,11 +275,11 @@ fn of_a_claim(harness: &Harness) -> anyhow::Result<()> {
     )
 }
 
-fn of_a_claim_without_attributes(harness: &Harness) -> anyhow::Result<()> {
+fn claim_without_attributes(harness: &Harness) -> anyhow::Result<()> {
     let nothing = json!({"e2e.example/speed": {"int": 25}});
     let claim = Claim::new(harness, "claim-of-others", &nothing, true)?;
-    let of_pod = PodResources::new("default", "claiming-both", &[("main", &[(NIC, &["d1"])])]);
-    let _kubelet = harness.fake_kubelet(&[of_pod])?;
+    let resources = PodResources::new("default", "claiming-both", &[("main", &[(NIC, &["d1"])])]);
+    let _kubelet = harness.fake_kubelet(&[resources])?;
     // The device plugin's device is found, and the claim adds none.
     let pod = claim.pod("claiming-both", "nic")?;
     harness.add(&pod)?;
@@ -307,26 +293,24 @@ fn of_a_claim_without_attributes(harness: &Harness) -> anyhow::Result<()> {
     }
 }
 
-fn of_an_unallocated_claim(harness: &Harness) -> anyhow::Result<()> {
+fn unallocated_claim(harness: &Harness) -> anyhow::Result<()> {
     let claim = Claim::new(
         harness,
         "claim-unallocated",
         &attributes("0000:5e:00.1"),
         false,
     )?;
-    let of_pod = PodResources::new("default", "claiming-unallocated", &[("main", &[])]);
-    let _kubelet = harness.fake_kubelet(&[of_pod])?;
+    let resources = PodResources::new("default", "claiming-unallocated", &[("main", &[])]);
+    let _kubelet = harness.fake_kubelet(&[resources])?;
     let pod = claim.pod("claiming-unallocated", "nic-claimed")?;
     let words = ["default/claiming-unallocated", "claim-unallocated"];
-    harness.verb("ADD", &pod)?.error_contains(&words)?;
-    harness.expect_calls(&pod, &[])
+    harness.ensure_refused(&pod, &words)
 }
 
-fn of_a_claim_by_name(harness: &Harness) -> anyhow::Result<()> {
-    let of_pod = PodResources::new("default", "claim-named", &[("main", &[])])
+fn claim_by_name(harness: &Harness) -> anyhow::Result<()> {
+    let resources = PodResources::new("default", "claim-named", &[("main", &[])])
         .with_claim("claim-by-name", &["e2e.example/nic=0000:5e:00.2"]);
-    let _kubelet = harness.fake_kubelet(&[of_pod])?;
-    let pod = harness.pod("claim-named", "nic-of-claim")?;
-    harness.add(&pod)?;
+    let _kubelet = harness.fake_kubelet(&[resources])?;
+    let pod = harness.attach("claim-named", "nic-of-claim")?;
     expect_devices(harness, &pod, &["primary -", "nic-of-claim 0000:5e:00.2"])
 }

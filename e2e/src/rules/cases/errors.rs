@@ -8,7 +8,7 @@ use super::cases;
 use crate::{rules::harness::Harness, single_node::BIN_DIR};
 
 cases! { "errors":
-    plain of_add ["errors.add", "errors.shim"]
+    plain add ["errors.add", "errors.shim"]
     plain code_of_the_plugin ["errors.code"]
     plain typed ["errors.typed"]
     plain text ["errors.text"]
@@ -16,7 +16,7 @@ cases! { "errors":
     plain short ["errors.short", "errors.log"]
 }
 
-fn of_add(harness: &Harness) -> anyhow::Result<()> {
+fn add(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("worded", "b")?;
     harness.set_error("b", "ADD", 7, "no luck at all")?;
     harness.verb("ADD", &pod)?.error_contains(&[

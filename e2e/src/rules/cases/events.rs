@@ -10,16 +10,15 @@ use crate::{
 };
 
 cases! { "events":
-    plain of_add ["events.added"]
-    plain of_a_failure_counted ["events.add-failed", "events.counted"]
+    plain add ["events.added"]
+    plain counted_failure ["events.add-failed", "events.counted"]
     plain that_differ_do_not_pile_up ["events.counted"]
-    plain of_a_failed_del ["events.del-failed"]
-    plain of_an_abandoned_network ["events.abandoned"]
+    plain failed_del ["events.del-failed"]
+    plain abandoned_network ["events.abandoned"]
 }
 
-fn of_add(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("eventful", "a")?;
-    harness.add(&pod)?;
+fn add(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.attach("eventful", "a")?;
     harness.wait_for_event(
         &pod,
         "AddedInterface",
@@ -33,7 +32,12 @@ fn of_add(harness: &Harness) -> anyhow::Result<()> {
 }
 
 /// Waits until the events of a reason were sent that often in all, and returns them.
-fn of_reason(harness: &Harness, pod: &Pod, reason: &str, times: i64) -> anyhow::Result<Vec<Value>> {
+fn find_events(
+    harness: &Harness,
+    pod: &Pod,
+    reason: &str,
+    times: i64,
+) -> anyhow::Result<Vec<Value>> {
     let mut found = Vec::new();
     sh::until(10, "the events", || {
         found = harness.events(pod)?;
@@ -48,12 +52,12 @@ fn of_reason(harness: &Harness, pod: &Pod, reason: &str, times: i64) -> anyhow::
     Ok(found)
 }
 
-fn of_a_failure_counted(harness: &Harness) -> anyhow::Result<()> {
+fn counted_failure(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("failing-again", "a")?;
     harness.set_error("a", "ADD", 7, "no luck")?;
     for times in 1..=3 {
         harness.verb("ADD", &pod)?.error()?;
-        let events = of_reason(harness, &pod, "FailedAddNetwork", times)?;
+        let events = find_events(harness, &pod, "FailedAddNetwork", times)?;
         ensure!(events.len() == 1, "{events:?}");
         let text = events[0]["message"].as_str().unwrap_or_default();
         for word in ["default/failing-again", "\"a\"", "no luck"] {
@@ -68,7 +72,7 @@ fn that_differ_do_not_pile_up(harness: &Harness) -> anyhow::Result<()> {
     for times in 1..=12 {
         harness.set_error("a", "ADD", 7, &format!("no luck on day {times}"))?;
         harness.verb("ADD", &pod)?.error()?;
-        let events = of_reason(harness, &pod, "FailedAddNetwork", times)?;
+        let events = find_events(harness, &pod, "FailedAddNetwork", times)?;
         ensure!(events.len() <= 8, "{} events", events.len());
         let is_reported = events.iter().any(|event| {
             let text = event["message"].as_str().unwrap_or_default();
@@ -79,9 +83,8 @@ fn that_differ_do_not_pile_up(harness: &Harness) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn of_a_failed_del(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("staying", "a")?;
-    harness.add(&pod)?;
+fn failed_del(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.attach("staying", "a")?;
     harness.set_error("a", "DEL", 7, "it sticks")?;
     harness.verb("DEL", &pod)?.error()?;
     harness.wait_for_event(&pod, "FailedDelNetwork", "it sticks")?;
@@ -89,10 +92,9 @@ fn of_a_failed_del(harness: &Harness) -> anyhow::Result<()> {
     harness.del(&pod)
 }
 
-fn of_an_abandoned_network(harness: &Harness) -> anyhow::Result<()> {
+fn abandoned_network(harness: &Harness) -> anyhow::Result<()> {
     // The configuration disables the retry of DEL.
-    let pod = harness.pod("abandoned", "a")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("abandoned", "a")?;
     harness.set_error("a", "DEL", 7, "it sticks")?;
     harness
         .verb_with("DEL", &pod, &json!({"retryDeleteOnError": false}))?

@@ -10,7 +10,7 @@ cases! { "gc":
     plain detaches_stale_containers ["gc.stale"]
     plain keeps_listed_containers ["gc.listed"]
     plain without_results ["gc.no-results"]
-    plain of_the_default_network ["gc.default-network"]
+    plain default_network ["gc.default-network"]
     plain valid_attachments ["gc.valid-attachments", "gc.other-networks"]
 }
 
@@ -75,7 +75,7 @@ fn without_results(harness: &Harness) -> anyhow::Result<()> {
     outcome.success().map(drop)
 }
 
-fn of_the_default_network(harness: &Harness) -> anyhow::Result<()> {
+fn default_network(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("gc-listed", "")?;
     let keys = harness.own_default_network("gc-default", "1.1.0")?;
     harness.add_with(&pod, &keys)?;
@@ -103,8 +103,8 @@ fn valid_attachments(harness: &Harness) -> anyhow::Result<()> {
     harness.node_verb("GC", &config)?.success()?;
     for (network, ifname) in [("gc-network", "eth0"), ("newest", "net1")] {
         let calls = harness.calls_of(recorder::NO_CONTAINER)?;
-        let of_gc = calls.iter().filter(|call| call.verb == "GC");
-        let listed_attachments: Vec<_> = of_gc
+        let gc_calls = calls.iter().filter(|call| call.verb == "GC");
+        let listed_attachments: Vec<_> = gc_calls
             .filter(|call| call.network() == network)
             .map(|call| call.stdin["cni.dev/valid-attachments"].clone())
             .collect();

@@ -20,15 +20,11 @@ fn refuses(harness: &Harness) -> anyhow::Result<()> {
         "namespace isolation enabled, annotation violates permission",
         "pod is in namespace default but refers to target namespace other",
     ];
-    harness
-        .verb_with("ADD", &pod, &keys)?
-        .error_contains(&words)?;
-    harness.expect_calls(&pod, &[])?;
+    harness.ensure_refused_with(&pod, &keys, &words)?;
     // `default` is open to all, and a pod's own namespace is open to the pod.
     let form = PodSpec {
         namespace: "other",
-        annotations: vec![(NETWORKS, "far,default/a".to_owned())],
-        ..PodSpec::default()
+        ..PodSpec::annotated(&[(NETWORKS, "far,default/a")])
     };
     let pod = harness.pod_with("isolated-not", &form)?;
     harness.add_with(&pod, &keys)?;
@@ -37,13 +33,11 @@ fn refuses(harness: &Harness) -> anyhow::Result<()> {
 
 fn global_namespaces(harness: &Harness) -> anyhow::Result<()> {
     let keys = json!({"namespaceIsolation": true, "globalNamespaces": "other , shared"});
-    let pod = harness.pod("global", "other/far,shared/common")?;
-    harness.add_with(&pod, &keys)?;
+    let pod = harness.attach_with("global", "other/far,shared/common", &keys)?;
     harness.expect_calls(&pod, &["ADD primary", "ADD far", "ADD common"])?;
     let form = PodSpec {
         namespace: "other",
-        annotations: vec![(NETWORKS, "default/a".to_owned())],
-        ..PodSpec::default()
+        ..PodSpec::annotated(&[(NETWORKS, "default/a")])
     };
     let pod = harness.pod_with("global-not", &form)?;
     harness
@@ -52,14 +46,12 @@ fn global_namespaces(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn exempts_the_configuration(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("exempt", "a")?;
-    harness.add_with(&pod, &json!({"namespaceIsolation": true, "clusterNetwork": "central", "defaultNetworks": ["also-central"]}))?;
+    let pod = harness.attach_with("exempt", "a", &json!({"namespaceIsolation": true, "clusterNetwork": "central", "defaultNetworks": ["also-central"]}))?;
     harness.expect_calls(&pod, &["ADD central", "ADD also-central", "ADD a"])
 }
 
 fn off(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("open", "other/far,shared/common")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("open", "other/far,shared/common")?;
     harness.expect_calls(&pod, &["ADD primary", "ADD far", "ADD common"])?;
     let status = harness.network_status(&pod)?;
     ensure!(status[1]["name"] == "other/far", "{status:?}");

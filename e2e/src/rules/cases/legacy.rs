@@ -4,7 +4,7 @@ use anyhow::ensure;
 use serde_json::json;
 
 use super::cases;
-use crate::rules::harness::{Harness, NETWORKS, Pod, PodSpec};
+use crate::rules::harness::{Harness, NETWORKS, PodSpec};
 
 cases! { "legacy":
     plain annotation_off ["legacy.off"]
@@ -15,26 +15,15 @@ cases! { "legacy":
 
 const LEGACY: &str = "alpha.network.k8s.io/networks";
 
-fn pod(harness: &Harness, name: &str, annotations: &[(&'static str, &str)]) -> anyhow::Result<Pod> {
-    let annotations = annotations.iter();
-    let form = PodSpec {
-        annotations: annotations
-            .map(|(key, text)| (*key, (*text).to_owned()))
-            .collect(),
-        ..PodSpec::default()
-    };
-    harness.pod_with(name, &form)
-}
-
 fn annotation_off(harness: &Harness) -> anyhow::Result<()> {
-    let pod = pod(harness, "legacy-off", &[(LEGACY, "a,b")])?;
+    let pod = harness.pod_with("legacy-off", &PodSpec::annotated(&[(LEGACY, "a,b")]))?;
     harness.add(&pod)?;
     harness.expect_calls(&pod, &["ADD primary"])
 }
 
 fn annotation(harness: &Harness) -> anyhow::Result<()> {
     let keys = json!({"legacyNetworksAnnotation": true});
-    let pod = pod(harness, "legacy", &[(LEGACY, "a,b")])?;
+    let pod = harness.pod_with("legacy", &PodSpec::annotated(&[(LEGACY, "a,b")]))?;
     harness.add_with(&pod, &keys)?;
     harness.expect_calls(&pod, &["ADD a", "ADD b"])?;
     let call = harness.call(&pod, "ADD", "a")?;
@@ -52,11 +41,8 @@ fn annotation(harness: &Harness) -> anyhow::Result<()> {
 
 fn annotation_and_current(harness: &Harness) -> anyhow::Result<()> {
     let keys = json!({"legacyNetworksAnnotation": true});
-    let pod = pod(
-        harness,
-        "legacy-and-current",
-        &[(LEGACY, "b"), (NETWORKS, "a")],
-    )?;
+    let form = PodSpec::annotated(&[(LEGACY, "b"), (NETWORKS, "a")]);
+    let pod = harness.pod_with("legacy-and-current", &form)?;
     harness.add_with(&pod, &keys)?;
     harness.expect_calls(&pod, &["ADD primary", "ADD a"])
 }

@@ -58,6 +58,15 @@ fn with_own_daemon(
     outcome
 }
 
+/// Runs a case on a daemon of its own with these keys in its configuration.
+fn with_keys(
+    harness: &Harness,
+    keys: &Value,
+    case: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    with_own_daemon(harness, &[], &DaemonSetup::Plain.file_with(keys), case)
+}
+
 fn list(name: &str, version: &str) -> String {
     json!({"cniVersion": version, "name": name, "plugins": [{"type": "recorder"}]}).to_string()
 }
@@ -83,7 +92,7 @@ fn first_file(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn earlier_file_later(harness: &Harness) -> anyhow::Result<()> {
-    with_own_daemon(harness, &[], &DaemonSetup::Plain.file(), || {
+    with_keys(harness, &json!({}), || {
         let later = format!("{CONF_DIR}/05-later.conflist");
         harness.node().write(&later, list("later", "1.1.0"))?;
         let outcome = harness.wait_for_config_key("clusterNetwork", &json!(later));
@@ -118,48 +127,35 @@ fn named_file(harness: &Harness) -> anyhow::Result<()> {
 
 fn old_default_network(harness: &Harness) -> anyhow::Result<()> {
     harness.node().write(PRIMARY, list("primary", "0.3.1"))?;
-    with_own_daemon(
-        harness,
-        &[],
-        &DaemonSetup::Plain.file_with(&json!({"cniVersion": "1.0.0"})),
-        || {
-            let pod = harness.pod("older-default", "")?;
-            let result = harness.add(&pod)?;
-            ensure!(
-                result["cniVersion"] == "1.0.0" && result["ips"][0]["version"].is_null(),
-                "{result}"
-            );
-            harness.del(&pod)
-        },
-    )
+    with_keys(harness, &json!({"cniVersion": "1.0.0"}), || {
+        let pod = harness.pod("older-default", "")?;
+        let result = harness.add(&pod)?;
+        ensure!(
+            result["cniVersion"] == "1.0.0" && result["ips"][0]["version"].is_null(),
+            "{result}"
+        );
+        harness.del(&pod)
+    })
 }
 
 fn old_versions_together(harness: &Harness) -> anyhow::Result<()> {
     harness.node().write(PRIMARY, list("primary", "0.3.1"))?;
-    with_own_daemon(
-        harness,
-        &[],
-        &DaemonSetup::Plain.file_with(&json!({"cniVersion": "0.3.1"})),
-        || {
-            harness.wait_for_config_key("cniVersion", &json!("0.3.1"))?;
-            let pod = harness.pod("all-old", "a")?;
-            let result = harness.add(&pod)?;
-            ensure!(
-                result["cniVersion"] == "0.3.1" && result["ips"][0]["version"] == "4",
-                "{result}"
-            );
-            harness.del(&pod)
-        },
-    )
+    with_keys(harness, &json!({"cniVersion": "0.3.1"}), || {
+        harness.wait_for_config_key("cniVersion", &json!("0.3.1"))?;
+        let pod = harness.pod("all-old", "a")?;
+        let result = harness.add(&pod)?;
+        ensure!(
+            result["cniVersion"] == "0.3.1" && result["ips"][0]["version"] == "4",
+            "{result}"
+        );
+        harness.del(&pod)
+    })
 }
 
 fn override_name(harness: &Harness) -> anyhow::Result<()> {
-    with_own_daemon(
-        harness,
-        &[],
-        &DaemonSetup::Plain.file_with(&json!({"overrideNetworkName": true})),
-        || harness.wait_for_config_key("name", &json!("primary")),
-    )
+    with_keys(harness, &json!({"overrideNetworkName": true}), || {
+        harness.wait_for_config_key("name", &json!("primary"))
+    })
 }
 
 fn override_name_missing(harness: &Harness) -> anyhow::Result<()> {
@@ -181,7 +177,7 @@ fn force_version(harness: &Harness) -> anyhow::Result<()> {
     let config = list("primary", "0.4.0");
     harness.node().write(PRIMARY, &config)?;
     let forced = json!({"cniVersion": "1.0.0", "forceCNIVersion": true});
-    with_own_daemon(harness, &[], &DaemonSetup::Plain.file_with(&forced), || {
+    with_keys(harness, &forced, || {
         let pod = harness.pod("unforced", "")?;
         let result = harness.add(&pod)?;
         ensure!(result["cniVersion"] == "1.0.0", "{result}");
@@ -383,8 +379,7 @@ fn other_files(harness: &Harness) -> anyhow::Result<()> {
             .replace("primary", "other"),
     )?;
     fs::remove_file(node.path(&other))?;
-    let pod = harness.pod("unmoved", "")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("unmoved", "")?;
     harness.expect_calls(&pod, &["ADD primary"])?;
     ensure!(
         fs::read(node.path(GENERATED))? == before,

@@ -51,14 +51,14 @@ fn endpoint(harness: &Harness) -> anyhow::Result<()> {
 
 /// Returns the sum of the counters that have these labels.
 fn counted(text: &str, labels: &[String]) -> anyhow::Result<u64> {
-    let of_kind = text.lines().filter_map(|line| {
+    let values = text.lines().filter_map(|line| {
         let (own, count) = line
             .strip_prefix("multus_server_request_total{")?
             .split_once("} ")?;
         let matches = labels.iter().all(|label| own.contains(label.as_str()));
         matches.then_some(count)
     });
-    of_kind
+    values
         .map(|count| {
             count
                 .trim()

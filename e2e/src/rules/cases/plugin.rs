@@ -18,8 +18,7 @@ cases! { "plugin":
 }
 
 fn args(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("argued", "a")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("argued", "a")?;
     harness.del(&pod)?;
     for call in harness.calls(&pod)? {
         let args = call.variable("CNI_ARGS");
@@ -45,8 +44,7 @@ fn args(harness: &Harness) -> anyhow::Result<()> {
 fn addresses_in_args(harness: &Harness) -> anyhow::Result<()> {
     let networks =
         r#"[{"name": "a", "ips": ["10.66.0.7/24", "fd00::7/64"], "mac": "02:00:00:00:00:07"}]"#;
-    let pod = harness.pod("addressed", networks)?;
-    harness.add(&pod)?;
+    let pod = harness.attach("addressed", networks)?;
     let call = harness.call(&pod, "ADD", "a")?;
     let args: Vec<_> = call.variable("CNI_ARGS").split(';').collect();
     for expected in ["IP=10.66.0.7/24,fd00::7/64", "MAC=02:00:00:00:00:07"] {
@@ -75,8 +73,7 @@ fn other_args(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn result_cache(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("cached", "a")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("cached", "a")?;
     let file = |network: &str, ifname: &str| {
         harness.node().path(&format!(
             "/var/lib/cni/multus/results/{network}-{}-{ifname}",
@@ -115,10 +112,7 @@ fn result_cache(harness: &Harness) -> anyhow::Result<()> {
 
 fn missing(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("plugin-missing", "a,absent-plugin")?;
-    harness
-        .verb("ADD", &pod)?
-        .error_contains(&["e2e-no-such-plugin"])?;
-    harness.expect_calls(&pod, &[])
+    harness.ensure_refused(&pod, &["e2e-no-such-plugin"])
 }
 
 fn being_replaced(harness: &Harness) -> anyhow::Result<()> {

@@ -16,7 +16,7 @@ use crate::{
 };
 
 cases! { "pod":
-    plain of_another_node ["pod.not-in-watch", "pod.own-node"]
+    plain another_node ["pod.not-in-watch", "pod.own-node"]
     own_daemon before_its_watch ["pod.late-watch"]
     plain with_another_uid ["pod.other-uid"]
     plain static_pod ["pod.static"]
@@ -35,7 +35,7 @@ fn other_uid(pod: &Pod, uid: &str) -> String {
     )
 }
 
-fn of_another_node(harness: &Harness) -> anyhow::Result<()> {
+fn another_node(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod_with(
         "foreign",
         &PodSpec {
@@ -60,13 +60,10 @@ fn with_another_uid(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn static_pod(harness: &Harness) -> anyhow::Result<()> {
-    let form = PodSpec {
-        annotations: vec![
-            ("kubernetes.io/config.source", "file".to_owned()),
-            ("kubernetes.io/config.mirror", "a8712c00".to_owned()),
-        ],
-        ..PodSpec::default()
-    };
+    let form = PodSpec::annotated(&[
+        ("kubernetes.io/config.source", "file"),
+        ("kubernetes.io/config.mirror", "a8712c00"),
+    ]);
     let pod = harness.pod_with("static", &form)?;
     harness
         .verb_env(
@@ -82,8 +79,7 @@ fn static_pod(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn del_with_another_uid(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("another-uid-del", "a")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("another-uid-del", "a")?;
     harness
         .verb_env(
             "DEL",
@@ -131,8 +127,7 @@ fn add_without_api_server(harness: &Harness) -> anyhow::Result<()> {
 
 fn del_without_api_server(harness: &Harness) -> anyhow::Result<()> {
     harness.start_daemon(&DaemonSetup::Plain.file())?;
-    let pod = harness.pod("unread", "a")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("unread", "a")?;
     while_down(harness, || {
         harness.del(&pod)?;
         harness.expect_calls(&pod, &WITH_A)

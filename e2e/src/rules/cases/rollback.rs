@@ -8,10 +8,10 @@ use crate::rules::harness::{Harness, WITH_A_AND_B};
 
 cases! { "rollback":
     plain in_reverse ["rollback.reverse-order"]
-    plain of_the_default_network ["rollback.reverse-order"]
+    plain default_network ["rollback.reverse-order"]
     plain within_a_list ["rollback.reverse-order"]
-    plain of_a_crashed_plugin ["rollback.reverse-order", "shim.error-document"]
-    plain of_real_networks ["rollback.reverse-order"]
+    plain crashed_plugin ["rollback.reverse-order", "shim.error-document"]
+    plain real_networks ["rollback.reverse-order"]
     plain keeps_the_first_error ["rollback.first-error"]
     plain leaves_no_state ["rollback.state"]
     plain then_del ["del.twice"]
@@ -24,7 +24,7 @@ fn in_reverse(harness: &Harness) -> anyhow::Result<()> {
     harness.expect_calls(&pod, &WITH_A_AND_B)
 }
 
-fn of_the_default_network(harness: &Harness) -> anyhow::Result<()> {
+fn default_network(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("reversed-default", "a")?;
     harness.set_error("primary", "ADD", 7, "no luck")?;
     harness.verb("ADD", &pod)?.error()?;
@@ -63,14 +63,14 @@ fn within_a_list(harness: &Harness) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn of_a_crashed_plugin(harness: &Harness) -> anyhow::Result<()> {
+fn crashed_plugin(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("crashed", "a,b")?;
     harness.set_answer("b", "ADD", &json!({"crash": true}))?;
     harness.verb("ADD", &pod)?.error()?;
     harness.expect_calls(&pod, &WITH_A_AND_B)
 }
 
-fn of_real_networks(harness: &Harness) -> anyhow::Result<()> {
+fn real_networks(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("real-reversed", "storage,b")?;
     harness.set_error("b", "ADD", 7, "no luck")?;
     harness.verb("ADD", &pod)?.error()?;

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::cases;
 use crate::{
+    http::HttpResponse,
     rules::harness::{DaemonSetup, Harness, Pod, WITH_A},
     single_node::BIN_DIR,
 };
@@ -95,6 +96,16 @@ fn env(pod: &Pod, verb: &str, changes: &[(&str, &str)]) -> Vec<(String, String)>
     env
 }
 
+/// Sends a verb for the pod with changed variables, as a shim does.
+fn send(
+    harness: &Harness,
+    pod: &Pod,
+    verb: &str,
+    changes: &[(&str, &str)],
+) -> anyhow::Result<HttpResponse> {
+    harness.cni_request(&env(pod, verb, changes), &harness.config()?)
+}
+
 fn add_and_del(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("on-socket", "a")?;
     let config = harness.config_with(&json!({"cniVersion": "0.4.0"}))?;
@@ -150,10 +161,7 @@ fn unknown_commands(harness: &Harness) -> anyhow::Result<()> {
         ("", "unexpected or missing CNI_COMMAND"),
         ("JUMP", "unknown cmd type: JUMP"),
     ] {
-        let answer = harness.cni_request(
-            &env(&pod, "ADD", &[("CNI_COMMAND", verb)]),
-            &harness.config()?,
-        )?;
+        let answer = send(harness, &pod, "ADD", &[("CNI_COMMAND", verb)])?;
         ensure!(
             answer.status == 400 && answer.text().contains(words),
             "{verb}: {}",
@@ -165,8 +173,7 @@ fn unknown_commands(harness: &Harness) -> anyhow::Result<()> {
 
 fn status_and_gc_without_container(harness: &Harness) -> anyhow::Result<()> {
     // Upstream's `GC` fails without cached results.
-    let pod = harness.pod("resulting", "")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("resulting", "")?;
     for verb in ["STATUS", "GC"] {
         // A network of its own, since a daemon may cache answers to `STATUS`.
         let mut config =
@@ -188,27 +195,21 @@ fn add_without_args(harness: &Harness) -> anyhow::Result<()> {
         "K8S_POD_NAME=argless",
         "K8S_POD_NAMESPACE=default",
     ] {
-        let answer =
-            harness.cni_request(&env(&pod, "ADD", &[("CNI_ARGS", args)]), &harness.config()?)?;
+        let answer = send(harness, &pod, "ADD", &[("CNI_ARGS", args)])?;
         ensure!(answer.status == 400, "{args}: {}", answer.text());
     }
     harness.expect_calls(&pod, &[])
 }
 
 fn del_without_netns(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("netnsless", "")?;
-    harness.add(&pod)?;
-    harness
-        .cni_request(&env(&pod, "DEL", &[("CNI_NETNS", "")]), &harness.config()?)?
-        .well()?;
+    let pod = harness.attach("netnsless", "")?;
+    send(harness, &pod, "DEL", &[("CNI_NETNS", "")])?.well()?;
     harness.expect_calls(&pod, &["ADD primary", "DEL primary"])
 }
 
 fn default_interface(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("ifnameless", "")?;
-    harness
-        .cni_request(&env(&pod, "ADD", &[("CNI_IFNAME", "")]), &harness.config()?)?
-        .well()?;
+    send(harness, &pod, "ADD", &[("CNI_IFNAME", "")])?.well()?;
     let call = harness.call(&pod, "ADD", "primary")?;
     ensure!(call.variable("CNI_IFNAME") == "eth0", "{call:?}");
     Ok(())
@@ -220,17 +221,11 @@ fn container_id_that_leads_out(harness: &Harness) -> anyhow::Result<()> {
     let (outside, victim) = ("/var/lib/cni/evil", "/var/lib/cni/victim");
     node.write(victim, "[]")?;
     let outcome = (|| {
-        let added = harness.cni_request(
-            &env(&pod, "ADD", &[("CNI_CONTAINERID", "../evil")]),
-            &harness.config()?,
-        )?;
+        let added = send(harness, &pod, "ADD", &[("CNI_CONTAINERID", "../evil")])?;
         ensure!(added.status == 400, "ADD: {}", added.text());
         ensure!(!node.path(outside).exists(), "{outside} was written");
         // Only the file matters: the request may succeed or fail.
-        let _ = harness.cni_request(
-            &env(&pod, "DEL", &[("CNI_CONTAINERID", "../victim")]),
-            &harness.config()?,
-        );
+        let _ = send(harness, &pod, "DEL", &[("CNI_CONTAINERID", "../victim")]);
         ensure!(node.path(victim).exists(), "{victim} was removed");
         Ok(())
     })();
@@ -243,12 +238,7 @@ fn container_id_that_leads_out(harness: &Harness) -> anyhow::Result<()> {
 fn args_syntax(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("tolerant", "")?;
     let args = format!("{};FOO=a=b;", pod.args());
-    harness
-        .cni_request(
-            &env(&pod, "ADD", &[("CNI_ARGS", &args)]),
-            &harness.config()?,
-        )?
-        .well()?;
+    send(harness, &pod, "ADD", &[("CNI_ARGS", &args)])?.well()?;
     harness.expect_calls(&pod, &["ADD primary"])
 }
 
@@ -265,26 +255,15 @@ fn add_without_uid(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("uidless", "")?;
     // Upstream looks the pod up only once.
     harness.wait_for_watch()?;
-    harness
-        .cni_request(
-            &env(&pod, "ADD", &[("CNI_ARGS", &without_uid(&pod))]),
-            &harness.config()?,
-        )?
-        .well()?;
+    send(harness, &pod, "ADD", &[("CNI_ARGS", &without_uid(&pod))])?.well()?;
     harness.expect_calls(&pod, &["ADD primary"])
 }
 
 fn del_without_uid_and_pod(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("uidless-end", "")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("uidless-end", "")?;
     harness.delete_pod(&pod)?;
     harness.wait_for_watch()?;
-    harness
-        .cni_request(
-            &env(&pod, "DEL", &[("CNI_ARGS", &without_uid(&pod))]),
-            &harness.config()?,
-        )?
-        .well()?;
+    send(harness, &pod, "DEL", &[("CNI_ARGS", &without_uid(&pod))])?.well()?;
     harness.expect_calls(&pod, &["ADD primary", "DEL primary"])
 }
 

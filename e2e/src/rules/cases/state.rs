@@ -16,9 +16,9 @@ cases! { "state":
     plain file ["state.file"]
     plain format ["state.format"]
     plain requests ["state.requests"]
-    plain of_upstream ["state.upstream"]
-    plain of_upstream_with_lists ["state.upstream-list"]
-    plain of_upstream_without_version ["state.no-version"]
+    plain upstream_state ["state.upstream"]
+    plain upstream_lists ["state.upstream-list"]
+    plain upstream_without_version ["state.no-version"]
     plain missing_with_pod ["state.missing"]
     plain missing_without_pod ["state.missing-without-pod"]
     plain corrupt ["state.corrupt"]
@@ -28,8 +28,7 @@ cases! { "state":
 }
 
 fn file(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("placed", "")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("placed", "")?;
     let mode = |path| anyhow::Ok(fs::metadata(path)?.permissions().mode() & 0o777);
     let file = harness.state_file(&pod);
     let (file, dir) = (
@@ -46,8 +45,7 @@ fn file(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn format(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("formed", "a,list")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("formed", "a,list")?;
     let state = harness.state(&pod)?;
     let names: Vec<_> = state
         .as_array()
@@ -83,8 +81,7 @@ fn format(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn requests(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("requesting", r#"[{"name": "a", "interface": "ext0", "ips": ["10.66.0.7/24"], "mac": "02:00:00:00:00:07"}]"#)?;
-    harness.add(&pod)?;
+    let pod = harness.attach("requesting", r#"[{"name": "a", "interface": "ext0", "ips": ["10.66.0.7/24"], "mac": "02:00:00:00:00:07"}]"#)?;
     let one = &harness.state(&pod)?[1];
     ensure!(
         one["ifnameRequest"] == "ext0"
@@ -121,7 +118,7 @@ fn single(name: &str, keys: &Value) -> Value {
     one
 }
 
-fn of_upstream(harness: &Harness) -> anyhow::Result<()> {
+fn upstream_state(harness: &Harness) -> anyhow::Result<()> {
     let state = json!([
         single("main", &json!({})),
         single("kept", &json!({"ifnameRequest": "ext0"})),
@@ -144,7 +141,7 @@ fn of_upstream(harness: &Harness) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn of_upstream_with_lists(harness: &Harness) -> anyhow::Result<()> {
+fn upstream_lists(harness: &Harness) -> anyhow::Result<()> {
     let list = json!({"cniVersion": "1.0.0", "name": "main", "plugins": [{"type": "recorder", "from": "list"}]});
     let plugin = json!({"type": "recorder", "from": "list"});
     let state = json!([{
@@ -164,8 +161,7 @@ fn of_upstream_with_lists(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn missing_with_pod(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("rebuilt", "a,b")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("rebuilt", "a,b")?;
     fs::remove_file(harness.state_file(&pod))?;
     harness.del(&pod)?;
     harness.expect_calls(&pod, &WITH_A_AND_B)
@@ -189,8 +185,7 @@ fn corrupt(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn corrupt_with_pod(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("corrupt-known", "a")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("corrupt-known", "a")?;
     fs::write(harness.state_file(&pod), "[{\"Conf\":")?;
     harness.del(&pod)?;
     harness.expect_calls(&pod, &WITH_A)
@@ -206,8 +201,7 @@ fn empty_list(harness: &Harness) -> anyhow::Result<()> {
 
 /// As after a power cut, when the pod no longer exists.
 fn truncated(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("cut-off", "a@ext0,b")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("cut-off", "a@ext0,b")?;
     let bytes = fs::read(harness.state_file(&pod))?;
     fs::write(harness.state_file(&pod), &bytes[..bytes.len() / 2])?;
     harness.delete_pod(&pod)?;
@@ -220,7 +214,7 @@ fn truncated(harness: &Harness) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn of_upstream_without_version(harness: &Harness) -> anyhow::Result<()> {
+fn upstream_without_version(harness: &Harness) -> anyhow::Result<()> {
     let list = json!({"name": "main", "plugins": [{"type": "recorder", "from": "list"}]});
     let state = json!([{
         "Conf": {"ipam": {}, "dns": {}}, "ConfList": {"name": "main", "plugins": [{"type": "recorder", "ipam": {}, "dns": {}}]},

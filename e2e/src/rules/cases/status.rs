@@ -7,14 +7,14 @@ use super::cases;
 use crate::rules::{harness::Harness, recorder};
 
 cases! { "status":
-    plain of_the_default_network ["status.default-network"]
+    plain default_network ["status.default-network"]
     plain fails_with_the_default_network ["status.default-network", "shim.error-document"]
-    plain of_an_old_default_network ["status.old-version"]
-    plain of_a_missing_default_network ["status.default-network-missing"]
+    plain old_default_network ["status.old-version"]
+    plain missing_default_network ["status.default-network-missing"]
     plain code ["status.code", "errors.code"]
 }
 
-fn of_the_default_network(harness: &Harness) -> anyhow::Result<()> {
+fn default_network(harness: &Harness) -> anyhow::Result<()> {
     let mut keys = harness.own_default_network("status-network", "1.1.0")?;
     keys["defaultNetworks"] = json!(["central"]);
     let answer = harness.node_verb("STATUS", &keys)?.success()?;
@@ -36,7 +36,7 @@ fn fails_with_the_default_network(harness: &Harness) -> anyhow::Result<()> {
         .error_contains(&["it is down"])
 }
 
-fn of_an_old_default_network(harness: &Harness) -> anyhow::Result<()> {
+fn old_default_network(harness: &Harness) -> anyhow::Result<()> {
     let keys = harness.own_default_network("status-old", "1.0.0")?;
     harness.set_error("status-old", "STATUS", 50, "it is down")?;
     harness.node_verb("STATUS", &keys)?.success()?;
@@ -61,7 +61,7 @@ fn code(harness: &Harness) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn of_a_missing_default_network(harness: &Harness) -> anyhow::Result<()> {
+fn missing_default_network(harness: &Harness) -> anyhow::Result<()> {
     let keys = json!({"clusterNetwork": "/etc/cni/rules/nowhere.conflist"});
     harness
         .node_verb("STATUS", &keys)?

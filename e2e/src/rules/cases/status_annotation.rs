@@ -24,24 +24,23 @@ cases! { "status-annotation":
     plain gateway ["status-annotation.gateway"]
     plain default_route ["status-annotation.default-route"]
     plain route_without_gateway ["status-annotation.no-gateway"]
-    plain of_one_interface ["status-annotation.one-interface"]
-    plain of_several_interfaces ["status-annotation.several-interfaces"]
+    plain one_interface ["status-annotation.one-interface"]
+    plain several_interfaces ["status-annotation.several-interfaces"]
     plain repeated_keys ["status-annotation.repeated-keys"]
-    plain of_host_interfaces ["status-annotation.host-interfaces"]
+    plain host_interfaces ["status-annotation.host-interfaces"]
     plain default_of_several ["status-annotation.default-of-several"]
-    plain of_an_empty_result ["status-annotation.empty-result"]
-    plain of_old_results ["status-annotation.old-results"]
+    plain empty_result ["status-annotation.empty-result"]
+    plain old_results ["status-annotation.old-results"]
     plain form ["status-annotation.form"]
     plain in_kube_system ["status-annotation.system-pods"]
-    plain of_a_pod_named_kube_system ["status-annotation.system-pods"]
+    plain pod_named_kube_system ["status-annotation.system-pods"]
     plain keeps_other_changes ["status-annotation.patched"]
-    plain of_a_failed_pod ["status-annotation.failed-pod"]
+    plain failed_pod ["status-annotation.failed-pod"]
     plain at_del ["status-annotation.at-del"]
 }
 
 fn entries(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("entries", "a,b@ext0")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("entries", "a,b@ext0")?;
     let one = |name: &str, interface: &str, address: &str| json!({"name": name, "interface": interface, "ips": [address], "mac": "02:00:00:00:00:01", "dns": {}});
     let mut first = one("primary", "eth0", "10.65.0.2");
     first["default"] = json!(true);
@@ -62,8 +61,7 @@ fn entries(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn not_default(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("default-keys", "a,b")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("default-keys", "a,b")?;
     let status = harness.network_status(&pod)?;
     let found: Vec<_> = status.iter().map(|entry| &entry["default"]).collect();
     ensure!(found == [true, false, false], "{status:?}");
@@ -71,74 +69,65 @@ fn not_default(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn default_route(harness: &Harness) -> anyhow::Result<()> {
-    let result = json!({"cniVersion": "1.0.0", "interfaces": [pod_interface("net1", "02:00:00:00:00:05")], "ips": [{"address": "10.9.0.2/24", "interface": 0}],
-        "routes": [{"dst": "0.0.0.0/0", "gw": "10.9.0.1"}]});
-    let status = entries_of_a(harness, "default-route", &result)?;
-    let [gateway, route] = ["gateway", "default-route"].map(|key| &status[0][key]);
-    ensure!(
-        gateway == route && *route == json!(["10.9.0.1"]),
-        "{status:?}"
-    );
+    let keys = json!({"ips": [{"address": "10.9.0.2/24", "interface": 0}], "routes": [{"dst": "0.0.0.0/0", "gw": "10.9.0.1"}]});
+    let entry = entry_of_net1(harness, "default-route", keys)?;
+    let [gateway, route] = ["gateway", "default-route"].map(|key| &entry[key]);
+    ensure!(gateway == route && *route == json!(["10.9.0.1"]), "{entry}");
     Ok(())
 }
 
 fn canonical_addresses(harness: &Harness) -> anyhow::Result<()> {
-    let result = json!({"cniVersion": "1.0.0", "interfaces": [pod_interface("net1", "02:00:00:00:00:05")], "ips": [{"address": "fd05:0:0::2/64", "interface": 0}],
-        "routes": [{"dst": "::/0", "gw": "FD05:0::1"}]});
-    let status = entries_of_a(harness, "canonical", &result)?;
+    let keys = json!({"ips": [{"address": "fd05:0:0::2/64", "interface": 0}], "routes": [{"dst": "::/0", "gw": "FD05:0::1"}]});
+    let entry = entry_of_net1(harness, "canonical", keys)?;
+    let expected = [json!(["fd05::2"]), json!(["fd05::1"])];
     ensure!(
-        status[0]["ips"] == json!(["fd05::2"]) && status[0]["gateway"] == json!(["fd05::1"]),
-        "{status:?}"
+        ["ips", "gateway"].map(|key| entry[key].clone()) == expected,
+        "{entry}"
     );
     Ok(())
 }
 
-/// Attaches a pod whose network `a` returns that result, and reads the entries of `a`.
-fn entries_of_a(harness: &Harness, name: &str, result: &Value) -> anyhow::Result<Vec<Value>> {
-    let pod = harness.pod(name, "a")?;
-    harness.set_answer("a", "ADD", &json!({"result": result}))?;
-    harness.add(&pod)?;
-    let mut status = harness.network_status(&pod)?;
-    ensure!(status[0]["name"] == "primary", "{status:?}");
-    status.remove(0);
-    Ok(status)
-}
-
 fn dns(harness: &Harness) -> anyhow::Result<()> {
     let dns = json!({"nameservers": ["10.9.0.53"], "domain": "d.example", "search": ["s.example"], "options": ["ndots:5"]});
-    let result = json!({"cniVersion": "1.0.0", "interfaces": [pod_interface("net1", "02:00:00:00:00:05")], "ips": [], "dns": dns});
-    let status = entries_of_a(harness, "dns", &result)?;
-    ensure!(status[0]["dns"] == dns, "{status:?}");
+    let entry = entry_of_net1(harness, "dns", json!({"ips": [], "dns": dns}))?;
+    ensure!(entry["dns"] == dns, "{entry}");
     Ok(())
 }
 
 fn gateway(harness: &Harness) -> anyhow::Result<()> {
-    let result = json!({"cniVersion": "1.0.0", "interfaces": [pod_interface("net1", "02:00:00:00:00:05")], "ips": [{"address": "10.9.0.2/24", "interface": 0, "gateway": "10.9.0.9"}],
+    let keys = json!({"ips": [{"address": "10.9.0.2/24", "interface": 0, "gateway": "10.9.0.9"}],
         "routes": [{"dst": "0.0.0.0/0", "gw": "10.9.0.1"}, {"dst": "10.8.0.0/16", "gw": "10.9.0.3"}, {"dst": "::/0", "gw": "fd00::1"}]});
-    let status = entries_of_a(harness, "gateway", &result)?;
+    let entry = entry_of_net1(harness, "gateway", keys)?;
     ensure!(
-        status[0]["gateway"] == json!(["10.9.0.1", "fd00::1"]),
-        "{status:?}"
+        entry["gateway"] == json!(["10.9.0.1", "fd00::1"]),
+        "{entry}"
     );
     Ok(())
 }
 
 fn route_without_gateway(harness: &Harness) -> anyhow::Result<()> {
-    let result = json!({"cniVersion": "1.0.0", "interfaces": [pod_interface("net1", "02:00:00:00:00:05")], "ips": [{"address": "10.9.0.2/24", "interface": 0}], "routes": [{"dst": "0.0.0.0/0"}]});
-    let status = entries_of_a(harness, "no-gateway", &result)?;
-    ensure!(status[0]["gateway"].is_null(), "{status:?}");
+    let keys = json!({"ips": [{"address": "10.9.0.2/24", "interface": 0}], "routes": [{"dst": "0.0.0.0/0"}]});
+    let entry = entry_of_net1(harness, "no-gateway", keys)?;
+    ensure!(entry["gateway"].is_null(), "{entry}");
     Ok(())
+}
+
+/// Attaches a pod whose network `a` returns a result with one interface and these keys, and reads the only entry of `a`.
+fn entry_of_net1(harness: &Harness, name: &str, keys: Value) -> anyhow::Result<Value> {
+    let mut result = keys;
+    result["cniVersion"] = json!("1.0.0");
+    result["interfaces"] = json!([pod_interface("net1", "02:00:00:00:00:05")]);
+    let mut entries = entries_of(harness, name, "a", &json!({"result": result}))?;
+    ensure!(entries.len() == 1, "{entries:?}");
+    Ok(entries.remove(0))
 }
 
 fn mtu(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("mtu", "newest")?;
     let mut interface = pod_interface("net1", "02:00:00:00:00:05");
     interface["mtu"] = json!(9000);
-    harness.set_answer(
-        "newest",
-        "ADD",
-        &json!({"result": {"cniVersion": "1.1.0", "interfaces": [interface], "ips": []}}),
-    )?;
+    let result = json!({"cniVersion": "1.1.0", "interfaces": [interface], "ips": []});
+    harness.set_answer("newest", "ADD", &json!({"result": result}))?;
     harness.add(&pod)?;
     let status = harness.network_status(&pod)?;
     ensure!(
@@ -148,11 +137,11 @@ fn mtu(harness: &Harness) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn of_several_interfaces(harness: &Harness) -> anyhow::Result<()> {
+fn several_interfaces(harness: &Harness) -> anyhow::Result<()> {
     let host = json!({"name": "veth7", "mac": "02:00:00:00:00:07"});
     let result = json!({"cniVersion": "1.0.0", "interfaces": [host, pod_interface("net1", "02:00:00:00:00:05"), pod_interface("net1b", "02:00:00:00:00:05")],
         "ips": [{"address": "10.9.0.2/24", "interface": 1}, {"address": "10.9.1.2/24", "interface": 2}, {"address": "10.9.2.2/24"}]});
-    let status = entries_of_a(harness, "several", &result)?;
+    let status = entries_of(harness, "several", "a", &json!({"result": result}))?;
     let short: Vec<_> = status
         .iter()
         .map(|one| json!([one["name"], one["interface"], one["ips"]]))
@@ -169,9 +158,8 @@ fn of_several_interfaces(harness: &Harness) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn of_old_results(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("oldest", "oldest,a")?;
-    harness.add(&pod)?;
+fn old_results(harness: &Harness) -> anyhow::Result<()> {
+    let pod = harness.attach("oldest", "oldest,a")?;
     let names: Vec<_> = harness
         .network_status(&pod)?
         .iter()
@@ -185,30 +173,18 @@ fn of_old_results(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn in_kube_system(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod_with(
-        "system-pod",
-        &PodSpec {
-            namespace: "kube-system",
-            ..PodSpec::default()
-        },
-    )?;
-    harness.add(&pod)?;
-    ensure!(
-        harness.network_status(&pod)?.len() == 1,
-        "{:?}",
-        harness.network_status(&pod)?
-    );
-    Ok(())
+    let spec = PodSpec::in_namespace("kube-system");
+    has_one_entry(harness, &harness.pod_with("system-pod", &spec)?)
 }
 
-fn of_a_pod_named_kube_system(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("kube-system", "")?;
-    harness.add(&pod)?;
-    ensure!(
-        harness.network_status(&pod)?.len() == 1,
-        "{:?}",
-        harness.network_status(&pod)?
-    );
+fn pod_named_kube_system(harness: &Harness) -> anyhow::Result<()> {
+    has_one_entry(harness, &harness.pod("kube-system", "")?)
+}
+
+fn has_one_entry(harness: &Harness, pod: &Pod) -> anyhow::Result<()> {
+    harness.add(pod)?;
+    let status = harness.network_status(pod)?;
+    ensure!(status.len() == 1, "{status:?}");
     Ok(())
 }
 
@@ -236,24 +212,13 @@ fn keeps_other_changes(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn form(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("laid-out", "a")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("laid-out", "a")?;
     harness.network_status(&pod)?;
-    let object = harness
-        .api(
-            "GET",
-            "/api/v1/namespaces/default/pods/laid-out",
-            &Value::Null,
-        )?
-        .json()?;
-    let text = object["metadata"]["annotations"][STATUS]
-        .as_str()
-        .context("no status")?;
-    ensure!(text.starts_with("[{\n    \"name\": \"primary\",\n    \"interface\": \"eth0\",\n    \"ips\": [\n        \"10.65.0.2\"\n    ]"), "{text}");
-    ensure!(
-        text.contains("    \"dns\": {}\n},{\n    \"name\": \"default/a\""),
-        "{text}"
-    );
+    let text = annotation(harness, &pod)?;
+    let text = text.as_str().context("no status")?;
+    let first = "[{\n    \"name\": \"primary\",\n    \"interface\": \"eth0\",\n    \"ips\": [\n        \"10.65.0.2\"\n    ]";
+    let second = "    \"dns\": {}\n},{\n    \"name\": \"default/a\"";
+    ensure!(text.starts_with(first) && text.contains(second), "{text}");
     Ok(())
 }
 
@@ -295,7 +260,7 @@ fn annotation(harness: &Harness, pod: &Pod) -> anyhow::Result<Value> {
     Ok(object["metadata"]["annotations"][STATUS].clone())
 }
 
-fn of_one_interface(harness: &Harness) -> anyhow::Result<()> {
+fn one_interface(harness: &Harness) -> anyhow::Result<()> {
     let ips = json!([{"address": "10.9.0.2/24"}, {"address": "fd09::2/64", "interface": 0}]);
     let answer = result(&[pod_interface("net1", "02:00:00:00:00:05")], &ips);
     let status = entries_of(harness, "one-interface", "a", &answer)?;
@@ -308,7 +273,7 @@ fn of_one_interface(harness: &Harness) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn of_host_interfaces(harness: &Harness) -> anyhow::Result<()> {
+fn host_interfaces(harness: &Harness) -> anyhow::Result<()> {
     let ips = json!([{"address": "10.9.0.2/24", "interface": 0}]);
     let answer = result(&[host_interface("veth7"), host_interface("br7")], &ips);
     let status = entries_of(harness, "none-inside", "a", &answer)?;
@@ -359,7 +324,7 @@ fn repeated_keys(harness: &Harness) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn of_an_empty_result(harness: &Harness) -> anyhow::Result<()> {
+fn empty_result(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("empty-status", "")?;
     let result = json!({"cniVersion": "1.0.0"});
     harness.set_answer("primary", "ADD", &json!({"result": result}))?;
@@ -370,7 +335,7 @@ fn of_an_empty_result(harness: &Harness) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn of_a_failed_pod(harness: &Harness) -> anyhow::Result<()> {
+fn failed_pod(harness: &Harness) -> anyhow::Result<()> {
     let pod = harness.pod("status-of-failed", "a")?;
     harness.set_error("a", "ADD", 7, "no luck")?;
     harness.verb("ADD", &pod)?.error()?;
@@ -380,8 +345,7 @@ fn of_a_failed_pod(harness: &Harness) -> anyhow::Result<()> {
 }
 
 fn at_del(harness: &Harness) -> anyhow::Result<()> {
-    let pod = harness.pod("status-at-del", "a")?;
-    harness.add(&pod)?;
+    let pod = harness.attach("status-at-del", "a")?;
     harness.network_status(&pod)?;
     let before = annotation(harness, &pod)?;
     harness.del(&pod)?;

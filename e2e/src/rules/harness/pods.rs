@@ -22,6 +22,27 @@ pub(crate) struct PodSpec<'a> {
     pub(crate) node: &'a str,
 }
 
+impl<'a> PodSpec<'a> {
+    /// Returns a pod of this namespace.
+    pub(crate) fn in_namespace(namespace: &'a str) -> Self {
+        Self {
+            namespace,
+            ..Self::default()
+        }
+    }
+
+    /// Returns a pod in `default` with these annotations.
+    pub(crate) fn annotated(annotations: &[(&'a str, &str)]) -> Self {
+        let annotations = annotations.iter();
+        Self {
+            annotations: annotations
+                .map(|(key, text)| (*key, (*text).to_owned()))
+                .collect(),
+            ..Self::default()
+        }
+    }
+}
+
 pub(crate) const DEFAULT_NETWORK: &str = "v1.multus-cni.io/default-network";
 pub(crate) const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 pub(crate) const STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
@@ -29,18 +50,9 @@ pub(crate) const STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
 impl Harness {
     /// Creates a pod in `default` whose annotation requests these networks.
     pub(crate) fn pod(&self, name: &str, networks: &str) -> anyhow::Result<Pod> {
-        let annotations = if networks.is_empty() {
-            Vec::new()
-        } else {
-            vec![(NETWORKS, networks.to_owned())]
-        };
-        self.pod_with(
-            name,
-            &PodSpec {
-                annotations,
-                ..PodSpec::default()
-            },
-        )
+        let annotation = [(NETWORKS, networks)];
+        let count = usize::from(!networks.is_empty());
+        self.pod_with(name, &PodSpec::annotated(&annotation[..count]))
     }
 
     pub(crate) fn pod_with(&self, name: &str, spec: &PodSpec<'_>) -> anyhow::Result<Pod> {
@@ -210,6 +222,39 @@ impl Harness {
     ) -> anyhow::Result<Running> {
         let config = self.config_with(keys)?.to_string();
         self.spawn_shim(&pod.env(verb), config.as_bytes())
+    }
+
+    /// Creates a pod in `default` whose annotation requests these networks, and attaches it.
+    pub(crate) fn attach(&self, name: &str, networks: &str) -> anyhow::Result<Pod> {
+        self.attach_with(name, networks, &json!({}))
+    }
+
+    /// Does the same with other keys in the configuration.
+    pub(crate) fn attach_with(
+        &self,
+        name: &str,
+        networks: &str,
+        keys: &Value,
+    ) -> anyhow::Result<Pod> {
+        let pod = self.pod(name, networks)?;
+        self.add_with(&pod, keys)?;
+        Ok(pod)
+    }
+
+    /// Fails unless ADD fails with these words, before any plugin runs.
+    pub(crate) fn ensure_refused(&self, pod: &Pod, words: &[&str]) -> anyhow::Result<()> {
+        self.ensure_refused_with(pod, &json!({}), words)
+    }
+
+    /// Does the same with other keys in the configuration.
+    pub(crate) fn ensure_refused_with(
+        &self,
+        pod: &Pod,
+        keys: &Value,
+        words: &[&str],
+    ) -> anyhow::Result<()> {
+        self.verb_with("ADD", pod, keys)?.error_contains(words)?;
+        self.expect_calls(pod, &[])
     }
 
     pub(crate) fn add(&self, pod: &Pod) -> anyhow::Result<Value> {

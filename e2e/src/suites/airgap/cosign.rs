@@ -9,16 +9,12 @@ use super::{
     signed::{Signed, reference},
 };
 use crate::{
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh, signing_key,
     test_env::{TestEnv, arch},
 };
 
-pub(super) fn run(
-    env: &TestEnv,
-    fixture: &AirgapFixture,
-    report: &mut Report,
-) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, fixture: &AirgapFixture, report: &mut Report) -> Checked {
     for is_ed25519 in [false, true] {
         let kind = if is_ed25519 { "Ed25519" } else { "ECDSA P-256" };
         let signed = report.check(&format!("a release is signed and pushed ({kind})"), || {

@@ -10,7 +10,7 @@ use super::{
     stores::listed,
 };
 use crate::{
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::{TestEnv, arch},
 };
@@ -20,11 +20,7 @@ const EXAMPLE_REGISTRY: &str = "registry.example:5000";
 /// The first part of the repositories that the steps of Rancher's scripts fill.
 const SCRIPTS: &str = "scripts";
 
-pub(super) fn run(
-    env: &TestEnv,
-    fixture: &AirgapFixture,
-    report: &mut Report,
-) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, fixture: &AirgapFixture, report: &mut Report) -> Checked {
     report.check(
         "podman loads the archive, with the digests of the list",
         || {

@@ -22,7 +22,7 @@ pub(super) const REGISTRY: &str = "127.0.0.1:5000";
 pub(super) struct AirgapFixture {
     pub(super) node: Node,
     xtask: PathBuf,
-    registry: Registry,
+    pub(super) registry: Registry,
     _network: NodeNetwork,
 }
 

@@ -6,13 +6,13 @@ use anyhow::ensure;
 use serde_json::Value;
 
 use crate::{
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     suites::chart::render::parse,
     test_env::{TestEnv, arch},
 };
 
-pub(super) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, report: &mut Report) -> Checked {
     report.check(
         "lists name the images that real Helm renders, with every switch",
         || {

@@ -11,7 +11,7 @@ use super::{
     stores::listed,
 };
 use crate::{
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::{TestEnv, arch, sha256},
 };
@@ -24,11 +24,7 @@ struct Listing {
     purls: BTreeSet<String>,
 }
 
-pub(super) fn run(
-    env: &TestEnv,
-    fixture: &AirgapFixture,
-    report: &mut Report,
-) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, fixture: &AirgapFixture, report: &mut Report) -> Checked {
     report.check("the scanners' library accepts every list", || accepted(env))?;
     report.check("a list that breaks the format is refused", || {
         let list = env.read(&format!("sbom/{}/multus-shim.cdx.json", arch()))?;

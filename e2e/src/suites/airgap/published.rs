@@ -12,9 +12,9 @@ use serde_json::Value;
 
 use super::fixture::{AirgapFixture, PASSWORD, REGISTRY, USER, text};
 use crate::{
-    checkout::Checkout,
+    checkout::{self, Checkout},
     file_server::FileServer,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::{TestEnv, arch},
 };
@@ -33,11 +33,7 @@ struct Trial<'a> {
     first: String,
 }
 
-pub(super) fn run(
-    env: &TestEnv,
-    fixture: &AirgapFixture,
-    report: &mut Report,
-) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, fixture: &AirgapFixture, report: &mut Report) -> Checked {
     let trial = report.check(
         "a release is published to a registry, a charts repository and as files, and again without a change",
         || Trial::start(env, fixture),
@@ -166,14 +162,7 @@ impl<'a> Trial<'a> {
 
     /// Returns the next versions, and makes the branch of the second one.
     fn versions(&self) -> anyhow::Result<(String, String)> {
-        let numbers: Vec<u64> = self
-            .first
-            .split(['.', '-'])
-            .map_while(|part| part.parse().ok())
-            .collect();
-        let [major, minor, patch] = numbers[..] else {
-            anyhow::bail!("the version is {}", self.first);
-        };
+        let [major, minor, patch] = checkout::numbers(&self.first)?;
         let next = format!("{major}.{}.0", minor + 1);
         let backport = format!("{major}.{minor}.{}", patch + 1);
         let line = format!("release-{major}.{minor}");
@@ -362,15 +351,9 @@ impl<'a> Trial<'a> {
 
     /// Returns the digest that a tag of the image has in the registry.
     fn digest(&self, tag: &str) -> anyhow::Result<String> {
-        let path = format!("/v2/{PATH}/{IMAGE}/manifests/{tag}");
-        let accept = "Accept: application/vnd.oci.image.index.v1+json";
-        let head = self.fixture.curl(&[&path, "--head", "--header", accept])?;
-        let digest = head.lines().find_map(|line| {
-            let (name, value) = line.split_once(": ")?;
-            name.eq_ignore_ascii_case("docker-content-digest")
-                .then(|| value.trim().to_owned())
-        });
-        digest.with_context(|| format!("{tag} has no digest: {head}"))
+        let fixture = self.fixture;
+        let repository = format!("{PATH}/{IMAGE}");
+        fixture.registry.digest(&fixture.node, &repository, tag)
     }
 }
 

@@ -1,4 +1,5 @@
-//! A signed release, as programs of others read it: openssl, Helm and gpgv with keys of both kinds, and `multus-distro` on a node.
+//! A signed release, as programs of others read it: openssl, Helm and gpgv with keys of both kinds. Suite `published` installs from a registry
+//! and from a medium what is signed.
 
 use std::{
     fs,
@@ -8,11 +9,11 @@ use std::{
 
 use anyhow::ensure;
 
-use super::fixture::{AirgapFixture, PASSWORD, REGISTRY, USER, text};
+use super::fixture::{AirgapFixture, REGISTRY, text};
 use crate::{
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh, signing_key,
-    test_env::{TestEnv, arch},
+    test_env::TestEnv,
 };
 
 /// The repository below which the signed release is pushed, so that other checks count what is theirs alone.
@@ -26,11 +27,7 @@ pub(super) struct Signed {
     is_ed25519: bool,
 }
 
-pub(super) fn run(
-    env: &TestEnv,
-    fixture: &AirgapFixture,
-    report: &mut Report,
-) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, fixture: &AirgapFixture, report: &mut Report) -> Checked {
     let p256 = report.check("a release is signed with a key of openssl", || {
         Signed::new(env, fixture, false)
     })?;
@@ -47,14 +44,6 @@ pub(super) fn run(
             verify_charts(env, fixture, &p256)?;
             verify_charts(env, fixture, &ed25519)
         },
-    )?;
-    report.check("Helm pulls a chart from a registry and verifies it", || {
-        p256.push(fixture)?;
-        pull_chart(env, fixture, &p256)
-    })?;
-    report.check(
-        "with a key multus-distro installs what its owner signed, and nothing else",
-        || install(env, fixture, &p256, &ed25519),
     )
 }
 
@@ -66,8 +55,7 @@ impl Signed {
     ) -> anyhow::Result<Self> {
         let name = if is_ed25519 { "ed25519" } else { "p256" };
         let dist = env.dir.join(format!("signed-{name}"));
-        let mut copy = Command::new("cp");
-        sh::run(copy.arg("--recursive").args([&env.dist, &dist]))?;
+        sh::copy_directory(&env.dist, &dist)?;
         let (secret, key) = signing_key::make(env, name, is_ed25519)?;
         let dir = text(&dist)?;
         // The release of a suite may be one of a checkout with changes.
@@ -167,75 +155,5 @@ fn verify_charts(env: &TestEnv, fixture: &AirgapFixture, signed: &Signed) -> any
     let mut verify = fixture.xtask_command(&["verify", text(&signed.dist)?], false);
     fixture.ensure_fails(&mut verify, "tgz: its sha256 is")?;
     fs::write(changed, sound)?;
-    Ok(())
-}
-
-fn pull_chart(env: &TestEnv, fixture: &AirgapFixture, signed: &Signed) -> anyhow::Result<()> {
-    let logins = env.dir.join("helm-signed.json");
-    let helm = |args: &[&str], input: &str| {
-        let mut command = fixture.node.command(env.bin.join("helm"));
-        command.args(args).arg("--registry-config").arg(&logins);
-        sh::feed(&mut command, input.as_bytes())
-    };
-    helm(
-        &[
-            "registry",
-            "login",
-            REGISTRY,
-            "--plain-http",
-            "--username",
-            USER,
-            "--password-stdin",
-        ],
-        PASSWORD,
-    )?;
-    let to = env.dir.join("pulled-signed");
-    fs::create_dir_all(&to)?;
-    let chart = format!("oci://{}", reference("charts/k3s-multus"));
-    let keyring = signed.keyring();
-    let said = helm(
-        &[
-            "pull",
-            &chart,
-            "--plain-http",
-            "--version",
-            &env.version()?,
-            "--verify",
-            "--keyring",
-            text(&keyring)?,
-            "--destination",
-            text(&to)?,
-        ],
-        "",
-    )?;
-    ensure!(said.contains("Signed by: multus-rs releases"), "{said}");
-    Ok(())
-}
-
-fn install(
-    env: &TestEnv,
-    fixture: &AirgapFixture,
-    signed: &Signed,
-    other: &Signed,
-) -> anyhow::Result<()> {
-    let data = env.dir.join("signed-data");
-    let command = |dist: &Path, key: &Path| -> anyhow::Result<Command> {
-        let mut command = Command::new(env.program("multus-distro"));
-        let airgap = dist.join("airgap");
-        command.args(["images", "install", text(&airgap)?, "--distro", "k3s"]);
-        command.args(["--data-dir", text(&data)?, "--key", text(key)?]);
-        Ok(command)
-    };
-    let signature = format!("sha256sum-{}.txt.sig", arch());
-    fixture.ensure_fails(
-        &mut command(&env.dist, &signed.key)?,
-        &format!("{signature} is missing"),
-    )?;
-    let expected = "it is not by this key over these bytes";
-    fixture.ensure_fails(&mut command(&signed.dist, &other.key)?, expected)?;
-    ensure!(!data.exists(), "something was installed");
-    sh::run(&mut command(&signed.dist, &signed.key)?)?;
-    let images = fs::read_dir(data.join("agent/images"))?;
-    ensure!(images.count() == 1, "one archive is installed");
     Ok(())
 }

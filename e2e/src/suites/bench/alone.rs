@@ -19,7 +19,7 @@ use super::{
 use crate::{
     node::network::NodeNetwork,
     options::BenchOptions,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     rules::Programs,
     test_env::TestEnv,
 };
@@ -80,7 +80,7 @@ pub(super) fn measure(
     options: &BenchOptions,
     peer: Option<&Path>,
     report: &mut Report,
-) -> Result<(Measured, &'static [RowKind]), CheckFailed> {
+) -> Checked<(Measured, &'static [RowKind])> {
     let counts = if options.short {
         Counts {
             rounds: options.rounds_or(3),

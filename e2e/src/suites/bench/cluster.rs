@@ -36,7 +36,7 @@ use crate::{
         thread::spawn_in,
     },
     options::BenchOptions,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     suites::{
         cluster::ClusterFixture,
@@ -127,7 +127,7 @@ pub(super) fn measure(
     options: &BenchOptions,
     peer: Option<&Path>,
     report: &mut Report,
-) -> Result<(Measured, &'static [RowKind]), CheckFailed> {
+) -> Checked<(Measured, &'static [RowKind])> {
     let counts = Counts {
         rounds: options.rounds_or(3),
         pods: if options.short { 3 } else { 6 },
@@ -169,24 +169,24 @@ pub(super) fn measure(
         // Another side is the first in each round.
         let first = round as usize % sides.len();
         sides.rotate_left(first);
-        let mut of_round = Measured::default();
+        let mut in_round = Measured::default();
         for side in sides {
             report.check(
                 &format!("round {round} of {}: {side:?}", bench.counts.rounds),
                 || {
                     bench.install(side)?;
-                    bench.round(side, &mut of_round)?;
+                    bench.round(side, &mut in_round)?;
                     bench.uninstall(side)
                 },
             )?;
         }
         for with in ["", ", 3 networks"] {
-            of_round.over_floor(
+            in_round.over_floor(
                 &format!("node: cnitool, CPU of an ADD without plugins{with}"),
                 &format!("node: cnitool, what a multiplexer adds{with}"),
             );
         }
-        measured.extend(of_round);
+        measured.extend(in_round);
     }
     Ok((measured, ROWS))
 }

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     options::BenchOptions,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     suites::plugins::sandbox,
     test_env::TestEnv,
@@ -60,7 +60,7 @@ pub(super) fn measure(
     options: &BenchOptions,
     _peer: Option<&Path>,
     report: &mut Report,
-) -> Result<(Measured, &'static [RowKind]), CheckFailed> {
+) -> Checked<(Measured, &'static [RowKind])> {
     let mut measured = Measured::default();
     report.check("bridge with host-local: both sides are measured", || {
         let own = env.dir.join("ours");

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::server::Server;
 use crate::{
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
 };
@@ -17,7 +17,7 @@ const A: &str = "system:multus:a";
 const B: &str = "system:multus:b";
 const NAME: &str = "10.20.3.0";
 
-pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Checked {
     report.check("a daemon makes blocks of its own node only", || {
         server.release("install", CRD, &env.chart(CRD)?, &[])?;
         let on = [

@@ -30,7 +30,7 @@ pub(super) struct Tree {
 pub(super) fn build(env: &TestEnv) -> anyhow::Result<Tree> {
     let dir = env.dir.join("distro");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../chart/consumers");
-    sh::run(Command::new("cp").arg("-R").arg(source).arg(&dir))?;
+    sh::copy_directory(source, &dir)?;
     let release = FileServer::serve(&env.dist)?;
     let tree = Tree { dir, release };
     let url = format!("MULTUS_URL={}", tree.release.url);

@@ -10,7 +10,7 @@ use super::{
     values,
 };
 use crate::{
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
 };
@@ -25,7 +25,7 @@ pub(super) const EVERYTHING: &[&str] = &[
     "--set=podDisruptionBudget.enabled=true",
 ];
 
-pub(super) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, report: &mut Report) -> Checked {
     type Check = fn(&TestEnv) -> anyhow::Result<()>;
     let checks: [(&str, Check); 8] = [
         ("no name contains a version", names),

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     programs::published_charts::{self, NEW, NEW_CRD, OLD},
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
 };
@@ -57,7 +57,7 @@ enum Order {
     AtOnce,
 }
 
-pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Checked {
     for kind in KINDS {
         let name = kind.archive.trim_end_matches(".tgz");
         let mode = if kind.values.is_empty() {

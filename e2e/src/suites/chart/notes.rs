@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{render::NAMESPACE, server::Server};
 use crate::{
     control_plane::objects,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
 };
@@ -16,7 +16,7 @@ use crate::{
 const MAIN: &str = "rke2-multus";
 const CRD: &str = "rke2-multus-crd";
 
-pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Checked {
     report.check(
         "NOTES describe the outcome of values, and warn of those without effect",
         || notes(env, server),

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     pages::Reader,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
 };
@@ -23,7 +23,7 @@ const MANIFEST: &str = "manifests/kubernetes/multus.yaml";
 /// The manifest as the sources have it, which is the chart rendered by real Helm.
 const RENDERED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../chart/rendered/multus.yaml");
 
-pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Checked {
     let reader = report.check("helm and kubectl know the options of the pages", || {
         let pages = Pages::of_checkout().context("cannot read the pages")?;
         for program in ["helm", "kubectl"] {

@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use super::render;
 use crate::{
     programs::published_charts::unpacked,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     test_env::TestEnv,
 };
 
@@ -18,27 +18,25 @@ const KUBERNETES: [&str; 3] = ["v1.25.0", "v1.34.12", "v1.45.3"];
 const REGISTRIES: &str =
     "global.systemDefaultRegistry=my-registry,global.cattle.systemDefaultRegistry=my-registry";
 /// Values that each rendering sets, whatever the chart.
-const OF_ALL: &str = "vCenter.clusterId=test-id,global.clusterDNS=10.43.0.10\\,2001:cafe:43::a,rke2-whereabouts.enabled=true";
+const VALUES: &str = "vCenter.clusterId=test-id,global.clusterDNS=10.43.0.10\\,2001:cafe:43::a,rke2-whereabouts.enabled=true";
 
-pub(super) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, report: &mut Report) -> Checked {
     report.check("RKE2's validation of charts accepts ours", || {
         let listed = env.dist.join("airgap/multus-images.txt");
         let listed = fs::read_to_string(listed)?;
         let listed: BTreeSet<_> = listed.lines().map(without_registry).collect();
         for name in CHARTS {
             for version in KUBERNETES {
-                let of_registry = images(env, name, version, &format!("{REGISTRIES},{OF_ALL}"))?;
+                let mirrored = images(env, name, version, &format!("{REGISTRIES},{VALUES}"))?;
                 ensure!(
-                    of_registry
-                        .iter()
-                        .all(|image| image.contains("my-registry")),
-                    "{name}: {of_registry:?}"
+                    mirrored.iter().all(|image| image.contains("my-registry")),
+                    "{name}: {mirrored:?}"
                 );
                 ensure!(
                     is_supported(env, name, version)?,
                     "{name}: {version} is not supported"
                 );
-                let images = images(env, name, version, OF_ALL)?;
+                let images = images(env, name, version, VALUES)?;
                 let unknown: Vec<_> = images
                     .iter()
                     .filter(|image| !listed.contains(without_registry(image)))

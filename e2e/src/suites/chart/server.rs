@@ -13,7 +13,7 @@ use super::{
 use crate::{
     control_plane::{Components, ControlPlane, api_client::ApiClient, objects},
     node::{Node, network::NodeNetwork},
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
 };
@@ -110,11 +110,7 @@ impl Server {
     }
 
     /// Applies all objects of all charts, with every switch.
-    pub(super) fn apply_charts(
-        &self,
-        env: &TestEnv,
-        report: &mut Report,
-    ) -> Result<(), CheckFailed> {
+    pub(super) fn apply_charts(&self, env: &TestEnv, report: &mut Report) -> Checked {
         report.check(
             "all objects can be applied server-side, with every switch",
             || {

@@ -10,7 +10,7 @@ use crate::{
     control_plane::objects,
     kubectl_plugin::KubectlPlugin,
     programs::published_charts::{self, NEW, NEW_CRD, OLD},
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
 };
@@ -24,60 +24,55 @@ const DAEMON: &str = "DaemonSet/rke2-multus";
 pub(super) struct UpgradePath {
     name: &'static str,
     archive: &'static str,
-    /// Since v4.3.009 the CRD has a chart of its own.
-    has_crd_chart: bool,
     values: &'static [&'static str],
     /// Whether our main chart is installed before that of the CRD, as the two jobs of a distro may do.
     main_first: bool,
 }
 
+impl UpgradePath {
+    /// Since v4.3.009 the CRD has a chart of its own.
+    fn has_crd_chart(&self) -> bool {
+        self.archive == NEW
+    }
+}
+
+const fn path(
+    name: &'static str,
+    archive: &'static str,
+    values: &'static [&'static str],
+    main_first: bool,
+) -> UpgradePath {
+    UpgradePath {
+        name,
+        archive,
+        values,
+        main_first,
+    }
+}
+
 const THICK: &[&str] = &["--set=thickPlugin.enabled=true"];
-
-/// The newest published release in thick mode, for the page about moving over.
-pub(super) const THICK_WITH_CRD_CHART: UpgradePath = UpgradePath {
-    name: "v4.3.017, thick",
-    archive: NEW,
-    has_crd_chart: true,
-    values: THICK,
-    main_first: false,
-};
-
-const UPGRADE_PATHS: &[UpgradePath] = &[
-    UpgradePath {
-        name: "v4.3.008, thin",
-        archive: OLD,
-        has_crd_chart: false,
-        values: &[],
-        main_first: false,
-    },
-    UpgradePath {
-        name: "v4.3.008, thick, main chart first",
-        archive: OLD,
-        has_crd_chart: false,
-        values: THICK,
-        main_first: true,
-    },
-    UpgradePath {
-        name: "v4.3.017, thin",
-        archive: NEW,
-        has_crd_chart: true,
-        values: &[],
-        main_first: false,
-    },
-    UpgradePath {
-        name: "v4.3.017, thick with dhcp and hot plug, main chart first",
-        archive: NEW,
-        has_crd_chart: true,
-        values: &[
-            "--set=thickPlugin.enabled=true",
-            "--set=manifests.dhcpDaemonSet=true",
-            "--set=dynamicNetworksController.enabled=true",
-        ],
-        main_first: true,
-    },
+const THICK_WITH_EVERYTHING: &[&str] = &[
+    "--set=thickPlugin.enabled=true",
+    "--set=manifests.dhcpDaemonSet=true",
+    "--set=dynamicNetworksController.enabled=true",
 ];
 
-pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Result<(), CheckFailed> {
+/// The newest published release in thick mode, for the page about moving over.
+pub(super) const THICK_WITH_CRD_CHART: UpgradePath = path("v4.3.017, thick", NEW, THICK, false);
+
+const UPGRADE_PATHS: &[UpgradePath] = &[
+    path("v4.3.008, thin", OLD, &[], false),
+    path("v4.3.008, thick, main chart first", OLD, THICK, true),
+    path("v4.3.017, thin", NEW, &[], false),
+    path(
+        "v4.3.017, thick with dhcp and hot plug, main chart first",
+        NEW,
+        THICK_WITH_EVERYTHING,
+        true,
+    ),
+];
+
+pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Checked {
     for path in UPGRADE_PATHS {
         report.check(
             &format!(
@@ -133,7 +128,7 @@ impl<'a> RoundTrip<'a> {
         server: &'a Server,
         path: &'a UpgradePath,
     ) -> anyhow::Result<Self> {
-        if path.has_crd_chart {
+        if path.has_crd_chart() {
             server.release("install", CRD, &published_charts::archive(NEW_CRD)?, &[])?;
         }
         server.release(
@@ -179,7 +174,7 @@ impl<'a> RoundTrip<'a> {
         }
         self.ensure_same("upgrade")?;
         let back = server.helm(&["rollback", MAIN, "1"]);
-        if path.has_crd_chart {
+        if path.has_crd_chart() {
             back.context("rollback")?;
             ensure!(
                 self.names()? == theirs,
@@ -409,12 +404,7 @@ pub(super) fn preflight_steps(
     server.release("install", name, chart, &[])?;
     define_network(server)?;
     let before = networks(server)?;
-    let kubeconfig = server.control.admin();
-    let plugin = KubectlPlugin {
-        env,
-        node: &server.node,
-        kubeconfig: &kubeconfig,
-    };
+    let plugin = KubectlPlugin::new(env, &server.node, server.control.admin());
     let (status, answer) = plugin.json(&["preflight"], "")?;
     ensure!(status == 4 && answer["gaps"] == json!([]), "{answer}");
     let steps = answer["steps"].as_array().context("preflight has steps")?;
@@ -431,7 +421,7 @@ pub(super) fn preflight_steps(
     for step in steps.into_iter().chain([crd]) {
         let mut shell = server.node.command("bash");
         shell
-            .env("KUBECONFIG", &kubeconfig)
+            .env("KUBECONFIG", server.control.admin())
             .env("HOME", &server.node.dir);
         let step = format!("cd '{}'; {step}", dir.display());
         shell.args(["-o", "errexit", "-c", &step]);

@@ -11,7 +11,7 @@ use crate::{
     cluster::Member,
     control_plane::objects,
     node::inspect::nothing_left,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
 };
 
@@ -23,7 +23,7 @@ const NODE_OF_TOKEN: &str = "authentication.kubernetes.io/node-name";
 
 impl ClusterFixture<'_> {
     /// Switches certificates on in the installed chart, and checks them.
-    pub(super) fn certificates(&self, chart: &str, report: &mut Report) -> Result<(), CheckFailed> {
+    pub(super) fn certificates(&self, chart: &str, report: &mut Report) -> Checked {
         let of = |what: &str| format!("{chart}: {what}");
         report.check(
             &of("each daemon requests a certificate for its node, and the approver approves it"),

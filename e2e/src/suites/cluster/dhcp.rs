@@ -11,12 +11,12 @@ use crate::{
         dhcp::{self, ACK, NEIGHBOUR_PREFIX, RELEASE},
         inspect::nothing_left,
     },
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
 };
 
 impl ClusterFixture<'_> {
     /// Checks leases with the installed chart, whose `manifests.dhcpDaemonSet` is on.
-    pub(super) fn dhcp(&self, chart: &str, report: &mut Report) -> Result<(), CheckFailed> {
+    pub(super) fn dhcp(&self, chart: &str, report: &mut Report) -> Checked {
         let of = |what: &str| format!("{chart}: {what}");
         let lan = self.cluster.server();
         let names = self.names("leased");

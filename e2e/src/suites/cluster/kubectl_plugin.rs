@@ -13,12 +13,7 @@ impl ClusterFixture<'_> {
     /// Checks `status` of a pod on every node, and `why` of one that does not start.
     pub(super) fn kubectl_plugin(&self) -> anyhow::Result<()> {
         let cluster = &self.cluster;
-        let kubeconfig = cluster.control.admin();
-        let plugin = KubectlPlugin {
-            env: self.env,
-            node: cluster.server(),
-            kubeconfig: &kubeconfig,
-        };
+        let plugin = KubectlPlugin::new(self.env, cluster.server(), cluster.control.admin());
         let server = &cluster.server().name;
         cluster.apply(&[objects::pod(UNDEFINED, server, Some("nowhere"))])?;
         self.each(|member| {
@@ -36,8 +31,8 @@ impl ClusterFixture<'_> {
             let (status, why) = plugin.json(&["why", UNDEFINED], "")?;
             ensure!(status == 1 && why["cause"] == "definition-missing", "{why}");
             let reports = why["log"].as_array().into_iter().flatten();
-            let mut of_daemon = reports.filter(|one| one["source"] == "daemon");
-            let report = of_daemon.next().context("no report of the daemon")?;
+            let mut daemon_reports = reports.filter(|one| one["source"] == "daemon");
+            let report = daemon_reports.next().context("no report of the daemon")?;
             ensure!(report["message"].to_string().contains("(nowhere)"), "{why}");
             Ok(())
         })?;

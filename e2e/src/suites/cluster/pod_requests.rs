@@ -10,7 +10,7 @@ use crate::{
     control_plane::objects,
     drivers::{self, device_plugin, dra},
     node::inspect::nothing_left,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
 };
 
@@ -22,7 +22,7 @@ const INTERFACES: [&str; 4] = ["eth0", "net1", "net2", "net3"];
 const PLUGGED: &str = "plug0";
 
 impl ClusterFixture<'_> {
-    pub(super) fn pod_requests(&self, chart: &str, report: &mut Report) -> Result<(), CheckFailed> {
+    pub(super) fn pod_requests(&self, chart: &str, report: &mut Report) -> Checked {
         let of = |what: &str| format!("{chart}: {what}");
         let names = self.names("requesting");
         let each = |act: &dyn Fn(&Member, &str) -> anyhow::Result<()>| {
@@ -90,7 +90,7 @@ impl ClusterFixture<'_> {
             json!({"name": "routed", "default-route": [GATEWAY]}),
         ];
         let networks = json!([&networks[..], more].concat()).to_string();
-        let of_node = |member: &Member| {
+        let node_pods = |member: &Member| {
             let node = &member.node.name;
             let mut pod = objects::pod(&format!("requesting-{node}"), node, Some(&networks));
             pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
@@ -99,7 +99,7 @@ impl ClusterFixture<'_> {
             drivers::add_claim(&mut pod, json!({"resourceClaimTemplateName": "requesting"}));
             pod
         };
-        let pods = self.cluster.members.iter().map(of_node);
+        let pods = self.cluster.members.iter().map(node_pods);
         std::iter::once(template).chain(pods).collect()
     }
 

@@ -8,7 +8,7 @@ use crate::{
     cluster::Member,
     control_plane::objects,
     node::inspect::nothing_left,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
 };
 
 /// Pods of a burst on each node.
@@ -18,11 +18,7 @@ const GATEWAY: &str = "10.20.0.1";
 
 impl ClusterFixture<'_> {
     /// Checks the lifecycle of pods while the daemons' pods are deleted.
-    pub(super) fn pods_while_daemons_restart(
-        &self,
-        chart: &str,
-        report: &mut Report,
-    ) -> Result<(), CheckFailed> {
+    pub(super) fn pods_while_daemons_restart(&self, chart: &str, report: &mut Report) -> Checked {
         let pods = self.pods_start(chart, report)?;
         report.check(
             "kubectl multus reports the same, from the daemon of each node",
@@ -36,21 +32,12 @@ impl ClusterFixture<'_> {
     }
 
     /// Checks the lifecycle of pods.
-    pub(super) fn pods_start_and_end(
-        &self,
-        chart: &str,
-        report: &mut Report,
-    ) -> Result<(), CheckFailed> {
+    pub(super) fn pods_start_and_end(&self, chart: &str, report: &mut Report) -> Checked {
         let pods = self.pods_start(chart, report)?;
         self.pods_end(chart, &pods, report)
     }
 
-    fn pods_end(
-        &self,
-        chart: &str,
-        pods: &[String],
-        report: &mut Report,
-    ) -> Result<(), CheckFailed> {
+    fn pods_end(&self, chart: &str, pods: &[String], report: &mut Report) -> Checked {
         report.check(&format!("{chart}: deleted pods leave nothing"), || {
             self.cluster.delete(pods)?;
             self.each(|member| nothing_left(&member.node))
@@ -58,7 +45,7 @@ impl ClusterFixture<'_> {
     }
 
     /// Starts pods of every kind and checks their interfaces.
-    fn pods_start(&self, chart: &str, report: &mut Report) -> Result<Vec<String>, CheckFailed> {
+    fn pods_start(&self, chart: &str, report: &mut Report) -> Checked<Vec<String>> {
         let cluster = &self.cluster;
         let of = |what: &str| format!("{chart}: {what}");
         let pods = report.check(&of("pods of every kind start on every node"), || {

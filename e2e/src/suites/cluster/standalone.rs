@@ -9,7 +9,7 @@ use super::ClusterFixture;
 use crate::{
     control_plane::objects,
     node::{file_hashes::FileHashes, inspect::nothing_left},
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
 };
 
@@ -22,11 +22,7 @@ const AT_ONCE: &str = "--set=updateStrategy.rollingUpdate.maxSurge=100%";
 const CHANGING: usize = 0;
 
 impl ClusterFixture<'_> {
-    pub(super) fn standalone(
-        &self,
-        before: &[FileHashes],
-        report: &mut Report,
-    ) -> Result<(), CheckFailed> {
+    pub(super) fn standalone(&self, before: &[FileHashes], report: &mut Report) -> Checked {
         report.check(
             "cniplugins.standalone: each node gets the plugins that it lacks, and nothing else",
             || {

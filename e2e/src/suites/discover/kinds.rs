@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::fixture::{DiscoverFixture, ROOT};
 use crate::{
     node::layout::ContainerdVersion,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     test_env::TestEnv,
 };
 
@@ -33,7 +33,7 @@ struct Kind {
     notes: &'static [&'static str],
 }
 
-pub(super) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, report: &mut Report) -> Checked {
     for kind in kinds() {
         let name = format!("containerd {}: {}", kind.containerd_version, kind.name);
         report.check(&name, || kind.check(env))?;

@@ -24,7 +24,7 @@ use crate::{
         layout::{self, ContainerdVersion, Layout, NodePaths},
         runtime::{IMAGE, NodePlugins, Runtime},
     },
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
 };
@@ -37,7 +37,7 @@ const PRIMARY: &str = "10-primary.conflist";
 const OTHER: &str = "/var/lib/rancher/other/agent/etc/cni/net.d";
 const USUAL: (&str, &str) = ("/opt/cni/bin", "/etc/cni/net.d");
 
-pub(super) fn run(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, report: &mut Report) -> Checked {
     use ContainerdVersion::{V1, V2};
     let mut fixture = report.check("a k3s node with containerd 1.6 runs our pod", || {
         MovingFixture::new(env)

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     control_plane::{Components, tcp_proxy::Condition},
     daemon,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     single_node::TRY_AGAIN_LATER,
 };
 
@@ -124,17 +124,10 @@ fn open_proxy(fixture: &FaultsFixture) -> anyhow::Result<()> {
 }
 
 /// Checks every outage; with `long` also an ADD that waits until the shim gives up.
-pub(super) fn run(
-    fixture: &FaultsFixture,
-    long: bool,
-    report: &mut Report,
-) -> Result<(), CheckFailed> {
-    let pods = report.check("two pods for outages of the API server", || {
-        fixture.create_pods(&["existing", "new"])
+pub(super) fn run(fixture: &FaultsFixture, long: bool, report: &mut Report) -> Checked {
+    let [existing, new] = &report.check("two pods for outages of the API server", || {
+        fixture.create_pods(["existing", "new"])
     })?;
-    let [existing, new] = pods.as_slice() else {
-        return Err(CheckFailed);
-    };
     for outage in OUTAGES {
         report.check(&format!("an API server that {}", outage.name), || {
             fixture.with_log(outage.check(fixture, existing, new))

@@ -41,11 +41,8 @@ struct Tally {
 
 /// Runs the cycles in rounds; the first failure ends them.
 pub(super) fn run(fixture: &FaultsFixture, seed: u64, cycles: u32) -> anyhow::Result<()> {
-    let names: Vec<_> = (0..WORKERS * PODS)
-        .map(|number| format!("faults-{number}"))
-        .collect();
-    let names: Vec<_> = names.iter().map(String::as_str).collect();
-    let pods = fixture.create_pods(&names)?;
+    let names: [_; WORKERS * PODS] = std::array::from_fn(|number| format!("faults-{number}"));
+    let pods = fixture.create_pods(names.each_ref().map(String::as_str))?;
     let tally = Mutex::new(Tally::default());
     let mut begin = 0;
     while begin < cycles {

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     daemon::STATE_DIR,
     node::inspect,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     single_node::{BIN_DIR, CONF_DIR, TRY_AGAIN_LATER},
 };
 
@@ -31,13 +31,10 @@ const DEL_WITHIN: Duration = Duration::from_secs(10);
 /// Longer than the validity of any certificate here.
 const FAR: Duration = Duration::from_hours(24 * 365 * 10);
 
-pub(super) fn run(fixture: &FaultsFixture, report: &mut Report) -> Result<(), CheckFailed> {
-    let pods = report.check("two pods for failing files", || {
-        fixture.create_pods(&["before", "after"])
+pub(super) fn run(fixture: &FaultsFixture, report: &mut Report) -> Checked {
+    let [before, after] = &report.check("two pods for failing files", || {
+        fixture.create_pods(["before", "after"])
     })?;
-    let [before, after] = pods.as_slice() else {
-        return Err(CheckFailed);
-    };
     report.check("a state directory that is full", || {
         fixture.with_log(full(fixture, before, after))
     })?;

@@ -101,15 +101,12 @@ impl<'a> FaultsFixture<'a> {
 
     /// Creates or changes objects.
     pub(super) fn apply(&self, objects: &[Value]) -> anyhow::Result<()> {
-        self.single_node
-            .control
-            .apply(&self.single_node.node, objects)
+        self.single_node.apply(objects)
     }
 
     /// Runs kubectl as the administrator.
     pub(super) fn kubectl(&self, args: &[&str]) -> anyhow::Result<()> {
-        let SingleNode { node, control, .. } = &self.single_node;
-        control.kubectl(node, args).map(drop)
+        self.single_node.kubectl(args).map(drop)
     }
 
     /// Creates the CRD of network definitions, and the network that the pods request.
@@ -124,13 +121,12 @@ impl<'a> FaultsFixture<'a> {
     }
 
     /// Creates pods with a second network.
-    pub(super) fn create_pods(&self, names: &[&str]) -> anyhow::Result<Vec<Pod>> {
+    pub(super) fn create_pods<const N: usize>(&self, names: [&str; N]) -> anyhow::Result<[Pod; N]> {
         let node = &self.single_node.node.name;
-        let pods = names
-            .iter()
-            .map(|name| objects::pod(name, node, Some("storage")));
-        self.apply(&pods.collect::<Vec<_>>())?;
-        names.iter().map(|name| self.pod(name)).collect()
+        self.apply(&names.map(|name| objects::pod(name, node, Some("storage"))))?;
+        let pods: anyhow::Result<Vec<_>> = names.iter().map(|name| self.pod(name)).collect();
+        let pods = pods?.try_into();
+        pods.map_err(|_| anyhow::anyhow!("there is a pod for each name"))
     }
 
     fn pod(&self, name: &str) -> anyhow::Result<Pod> {

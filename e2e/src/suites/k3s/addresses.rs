@@ -1,6 +1,6 @@
 //! Addresses for the whole cluster on a real distro: the chart's value reaches the daemons, and pods of all nodes share a range.
 
-use std::{collections::BTreeSet, path::Path};
+use std::collections::BTreeSet;
 
 use anyhow::{Context as _, ensure};
 use ipam::claim;
@@ -11,7 +11,7 @@ use crate::{
     cluster::pods::Pods as _,
     control_plane::objects,
     kubectl_plugin::KubectlPlugin,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     suites::ipam::kind_of_claims,
     test_env::TestEnv,
@@ -22,7 +22,7 @@ const PODS: usize = 5;
 
 impl DistroCluster {
     /// Switches the value on; pods of all nodes get different addresses of one range, whose use everybody can see.
-    pub(super) fn addresses(&self, env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+    pub(super) fn addresses(&self, env: &TestEnv, report: &mut Report) -> Checked {
         report.check("with ipam.enabled pods of all nodes share a range", || {
             let values = "ipam:\n  enabled: true\n";
             self.apply(&[config(self.server().distro.chart, values)])?;
@@ -47,11 +47,8 @@ impl DistroCluster {
                 given.extend(inside["net1"].iter().cloned());
             }
             ensure!(given.len() == names.len(), "{names:?} have {given:?}");
-            let kubectl = KubectlPlugin {
-                env,
-                node: &self.server().node,
-                kubeconfig: Path::new(self.server().distro.kubeconfig),
-            };
+            let kubectl =
+                KubectlPlugin::new(env, &self.server().node, self.server().distro.kubeconfig);
             let (status, table) = kubectl.json(&["ipam"], "")?;
             let row = table.to_string();
             ensure!(status == 0 && row.contains("10.88.0.0/24"), "{table}");

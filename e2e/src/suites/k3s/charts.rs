@@ -23,7 +23,7 @@ use crate::{
     cluster::pods::Pods as _,
     node::{inspect::nothing_left, network::NodeNetwork},
     programs::k3s::K3s,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     suites::chart::render::parse,
     test_env::TestEnv,
@@ -57,7 +57,7 @@ const WITHOUT_RIGHT: usize = 3;
 const REFUSED: &str = "thickPlugin: {enabled: false}\n";
 const REFUSAL: &str = "thin mode does not exist";
 
-pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Checked {
     // The fields are dropped in this order.
     let (cluster, _network) = report.check(
         "a server starts through multus-distro, with a HelmChartConfig that the chart refuses",

@@ -13,7 +13,7 @@ use crate::{
     file_server::FileServer,
     node::network::NodeNetwork,
     programs::k3s::K3s,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::{TestEnv, arch},
 };
@@ -24,7 +24,7 @@ const STEP: &str = "compiled";
 /// The file that K3s writes with the flag.
 const MANIFEST: &str = "multus.yaml";
 
-pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Checked {
     let k3s = report.check(
         "chart/consumers: K3s is built of a tree with our charts, as the page says",
         || k3s.build_changed(&env.dir.join("tree"), |sources| change(env, sources)),

@@ -17,7 +17,7 @@ use crate::{
     kubectl_plugin::KubectlPlugin,
     node::{inspect::nothing_left, network::NodeNetwork},
     programs::{k3s::K3s, published_charts},
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     suites::upgrade::published_release::{PUBLISHED, PUBLISHED_ON_K3S, ReleaseSpec},
     test_env::TestEnv,
@@ -42,7 +42,7 @@ config:
     multusAutoconfigDir: /var/lib/rancher/k3s/agent/etc/cni/net.d
 ";
 
-pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Checked {
     // The fields are dropped in this order.
     let (cluster, _network) = report.check(
         "a server runs without Multus, with upstream's images and ours",
@@ -158,11 +158,7 @@ impl Documented<'_> {
     /// Follows preflight's steps: Helm installs our chart of the CRD, and the HelmChart gets our main chart.
     fn move_over(&mut self) -> anyhow::Result<()> {
         let before = self.revision()?;
-        let plugin = KubectlPlugin {
-            env: self.env,
-            node: &self.server().node,
-            kubeconfig: KUBECONFIG.as_ref(),
-        };
+        let plugin = KubectlPlugin::new(self.env, &self.server().node, KUBECONFIG);
         let (status, answer) = plugin.json(&["preflight"], "")?;
         ensure!(status == 4 && answer["gaps"] == json!([]), "{answer}");
         let steps = answer["steps"].as_array().context("preflight has steps")?;

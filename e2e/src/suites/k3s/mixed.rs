@@ -24,7 +24,7 @@ use crate::{
         runtime::Runtime,
     },
     programs::k3s::K3s,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
 };
@@ -39,7 +39,7 @@ const LABEL: (&str, &str) = ("kind", "burst");
 /// The network whose addresses a DHCP server on the LAN gives.
 const LEASED: &str = "lan";
 
-pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Checked {
     // The fields are dropped in this order.
     let (mut cluster, agents, _network) = report.check(
         "a server on SQLite without an agent starts through multus-distro",
@@ -314,8 +314,8 @@ impl DistroCluster {
             nothing_left(&member.node)?;
             sh::until(60, "no network namespace is left", || {
                 let left = member.node.list("/run/netns")?;
-                let of_pods = left.iter().find(|name| name.starts_with("cni-"));
-                ensure!(of_pods.is_none(), "there are {left:?}");
+                let pod_namespace = left.iter().find(|name| name.starts_with("cni-"));
+                ensure!(pod_namespace.is_none(), "there are {left:?}");
                 Ok(())
             })
         })?;

@@ -155,7 +155,7 @@ impl Distro {
     }
 
     /// Returns the files by which its containerd finds Multus.
-    pub(in crate::suites) fn of_multus(&self) -> [String; 2] {
+    pub(in crate::suites) fn multus_files(&self) -> [String; 2] {
         [
             format!("{}/multus-shim", self.bin_dir),
             format!("{}/00-multus.conf", self.conf_dir),

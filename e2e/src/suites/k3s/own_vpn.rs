@@ -16,7 +16,7 @@ use crate::{
     cluster::pods::Pods as _,
     node::{Node, network::NodeNetwork},
     programs::k3s::K3s,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
     vpn::{
@@ -40,7 +40,7 @@ const RECORD: &str = "/var/lib/multus-vpn/record.json";
 const OURS: usize = 1;
 const OWN: usize = 2;
 
-pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Checked {
     // The fields are dropped in this order.
     let (cluster, agents, vpn, _network) = report.check(
         "a server is on a tailnet by multus-distro, and its LAN passes nothing else",

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     cluster::pods::Pods as _,
     programs::published_charts,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     suites::chart::render::parse,
 };
@@ -26,7 +26,7 @@ const REGISTRY: &str = "mirror.e2e.invalid:5000";
 /// The staged manifests, which are also the words of `--disable`.
 const NAMES: [&str; 2] = ["multus-crd", "multus"];
 
-pub(super) fn run(fixture: &mut Charts<'_>, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(fixture: &mut Charts<'_>, report: &mut Report) -> Checked {
     report.check(
         "RKE2's manifests: jobs replace an old chart whose CRD Helm would delete, the main chart's first, with the cluster's settings",
         || fixture.replaces_deletable_chart(),

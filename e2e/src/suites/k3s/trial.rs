@@ -12,14 +12,14 @@ use super::{
 use crate::{
     node::{inspect::nothing_left, network::NodeNetwork},
     programs::k3s::K3s,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
 };
 
 const SETTINGS: &str = "/etc/rancher/k3s/config.yaml";
 
-pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Checked {
     // The fields are dropped in this order.
     let (member, settings, pages, _network) = report.check("a machine without K3s", || {
         let network = NodeNetwork::new()?;

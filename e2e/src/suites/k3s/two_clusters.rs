@@ -12,7 +12,7 @@ use crate::{
     cluster::pods::Pods as _,
     node::{inspect::nothing_left, network::NodeNetwork},
     programs::k3s::K3s,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
     vpn::{
@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Checked {
     // The fields are dropped in this order.
     let (mut clusters, vpn, network) = report.check(
         "two servers with K3s' default cluster-cidr, each a cluster, are in one tailnet",

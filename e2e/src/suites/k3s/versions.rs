@@ -14,12 +14,12 @@ use crate::{
     cluster::pods::Pods as _,
     node::{inspect::nothing_left, network::NodeNetwork},
     programs::k3s::K3s,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
 };
 
-pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Checked {
     // The fields are dropped in this order.
     let (mut cluster, network) = report.check(
         "a server runs with Multus, installed before its first start",

@@ -15,7 +15,7 @@ use crate::{
     node::{Node, inspect::Addresses, network::NodeNetwork, runtime::IMAGE},
     pages::Reader,
     programs::k3s::K3s,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
     vpn::{
@@ -35,7 +35,7 @@ const VXLAN: &str = "flannel.1";
 /// Agents come after the one server.
 const AGENT: usize = 1;
 
-pub(super) fn tailnet(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn tailnet(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Checked {
     run(env, k3s, report, |network| {
         let tailnet = Tailnet::start(env, network, KEY.to_owned())?;
         let other = tunnel(2, wg_quick::SETTINGS, Families::Ipv4)?;
@@ -44,14 +44,14 @@ pub(super) fn tailnet(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(
 }
 
 /// A cluster with both families, whose agents meet only through the server.
-pub(super) fn wireguard(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn wireguard(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Checked {
     run(env, k3s, report, |_| {
         Ok((tunnel(3, wg_quick::SETTINGS, Families::Both)?, None))
     })
 }
 
 /// The same tunnel as an interface of which only the name is known: flannel wraps the packets of pods.
-pub(super) fn interface(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn interface(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Checked {
     run(env, k3s, report, |_| {
         let settings = "name=interface,interface=wg0";
         Ok((tunnel(2, settings, Families::Both)?, None))
@@ -68,7 +68,7 @@ pub(in crate::suites) fn tunnel(
         keys: keys.collect::<anyhow::Result<_>>()?,
         settings,
         families,
-        implementation: Implementation::of_machine(),
+        implementation: Implementation::detect(),
     })
 }
 
@@ -222,7 +222,7 @@ fn run(
     k3s: &K3s,
     report: &mut Report,
     start: impl FnOnce(&NodeNetwork) -> anyhow::Result<(Vpn, Option<Vpn>)>,
-) -> Result<(), CheckFailed> {
+) -> Checked {
     // The fields are dropped in this order.
     let (server, agents, (vpn, other), network) = report.check(
         "a server with etcd and agents, whose LAN passes only the packets of the VPN",
@@ -306,11 +306,7 @@ const VALUES: &[(&str, &str)] = &[
 ];
 
 /// What happens to a hub and to its peers.
-fn hub(
-    fixture: &mut Fixture<'_>,
-    network: &NodeNetwork,
-    report: &mut Report,
-) -> Result<(), CheckFailed> {
+fn hub(fixture: &mut Fixture<'_>, network: &NodeNetwork, report: &mut Report) -> Checked {
     report.check(
         "docs/vpn.md: the plan, and a pod behind the VPN, by the page's commands",
         || {
@@ -600,7 +596,7 @@ impl<'a> Fixture<'a> {
             ensure!(found.iter().any(is_it), "{found:#?}");
             Ok(())
         })?;
-        let own = self.vpn.families().of_node(index);
+        let own = self.vpn.families().node_networks(index);
         hub.run(&[&peer[..], &["allowed-ips", &own]].concat())?;
         self.reach()?;
         self.is_healthy()

@@ -13,23 +13,19 @@ use crate::{
         dhcp::{self, ACK, RELEASE},
         inspect::nothing_left,
     },
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     single_node::DAEMON_CONFIG,
 };
 
 impl NetnsFixture<'_> {
     /// Checks the key `dhcp`, which is on at first; the last check switches it off. Returns the daemon, which was restarted.
-    pub(super) fn dhcp(
-        &self,
-        daemon: &Service,
-        report: &mut Report,
-    ) -> Result<Service, CheckFailed> {
+    pub(super) fn dhcp(&self, daemon: &Service, report: &mut Report) -> Checked<Service> {
         let node = &self.single_node.node;
         let server = report.check(
             "DHCP: the daemon starts the node's own plugin, found first, as a service",
             || {
-                self.single_node.control.apply(node, &[objects::leased()])?;
+                self.single_node.apply(&[objects::leased()])?;
                 dhcp::wait_for_plugin_service(node)?;
                 dhcp::start_server(node)
             },
@@ -74,7 +70,7 @@ impl NetnsFixture<'_> {
         mut daemon: Service,
         mut server: Service,
         report: &mut Report,
-    ) -> Result<(Service, Service), CheckFailed> {
+    ) -> Checked<(Service, Service)> {
         let node = &self.single_node.node;
         let address = report.check(
             "DHCP: with its own plugins first the daemon holds the leases",
@@ -131,7 +127,7 @@ impl NetnsFixture<'_> {
                     self.ensure_address("own", &address)
                 })?;
                 sh::until(10, "the pod has an event", || {
-                    let events = self.single_node.control.kubectl(node, &["get", "events"])?;
+                    let events = self.single_node.kubectl(&["get", "events"])?;
                     ensure!(events.contains("DhcpLeaseLost"), "{events}");
                     Ok(())
                 })
@@ -167,8 +163,8 @@ impl NetnsFixture<'_> {
                 daemon = self.start_daemon()?;
                 dhcp::wait_for_message(node, RELEASE, &address, before)?;
                 self.ensure_no_leases()?;
-                let control = &self.single_node.control;
-                control.kubectl(node, &["delete", "pod", "lost", "--force"])?;
+                self.single_node
+                    .kubectl(&["delete", "pod", "lost", "--force"])?;
                 self.attach_leased("next")?;
                 self.single_node.remove("next")?;
                 self.ensure_no_leases()

@@ -10,9 +10,9 @@ use crate::{
     http,
     node::{
         Service,
-        inspect::{Addresses, addresses, nothing_left},
+        inspect::{Addresses, nothing_left},
     },
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
 };
 
@@ -22,11 +22,7 @@ const PATIENCE: u64 = 60;
 
 impl NetnsFixture<'_> {
     /// Checks a pod whose annotation changes. Returns the daemon that runs at the end, which is another one.
-    pub(super) fn hot_plug(
-        &self,
-        mut daemon: Service,
-        report: &mut Report,
-    ) -> Result<Service, CheckFailed> {
+    pub(super) fn hot_plug(&self, mut daemon: Service, report: &mut Report) -> Checked<Service> {
         report.check("a changed annotation attaches and detaches in a running pod", || {
             self.attach("changing", None, &["eth0"])?;
             self.request_networks("changing", "storage")?;
@@ -135,10 +131,7 @@ impl NetnsFixture<'_> {
     fn request_networks(&self, pod: &str, networks: &str) -> anyhow::Result<()> {
         let annotation = format!("{NETWORKS}={networks}");
         let args = ["annotate", "--overwrite", "pod", pod, &annotation];
-        self.single_node
-            .control
-            .kubectl(&self.single_node.node, &args)
-            .map(drop)
+        self.single_node.kubectl(&args).map(drop)
     }
 
     /// Waits until the pod and its network status have these interfaces.
@@ -146,13 +139,7 @@ impl NetnsFixture<'_> {
         self.wait_for_addresses(pod, |inside| {
             let names: Vec<_> = inside.keys().map(String::as_str).collect();
             ensure!(names == interfaces, "the pod has {inside:?}");
-            objects::ensure_status(
-                &self
-                    .single_node
-                    .control
-                    .get(&self.single_node.node, &["pod", pod])?,
-                inside,
-            )
+            objects::ensure_status(&self.single_node.get(&["pod", pod])?, inside)
         })
     }
 
@@ -162,8 +149,7 @@ impl NetnsFixture<'_> {
         check: impl Fn(&Addresses) -> anyhow::Result<()>,
     ) -> anyhow::Result<Addresses> {
         sh::until(PATIENCE, "the pod has its networks", || {
-            let args = ["ip", "netns", "exec", pod, "ip", "-o", "address"];
-            let inside = addresses(&self.single_node.node.run(&args)?);
+            let inside = self.single_node.addresses_in(pod)?;
             check(&inside)?;
             Ok(inside)
         })
@@ -172,10 +158,7 @@ impl NetnsFixture<'_> {
     /// Waits for an event of the pod with this reason whose message contains `part`.
     fn wait_for_event(&self, pod: &str, reason: &str, part: &str) -> anyhow::Result<()> {
         sh::until(PATIENCE, "the event is there", || {
-            let events = self
-                .single_node
-                .control
-                .get(&self.single_node.node, &["events"])?;
+            let events = self.single_node.get(&["events"])?;
             let mut events = events["items"].as_array().into_iter().flatten();
             let is_it = |event: &Value| {
                 let message = event["message"].as_str().unwrap_or_default();
@@ -224,11 +207,7 @@ impl NetnsFixture<'_> {
             )?
             .well()
         };
-        let read = |pod: &str| {
-            self.single_node
-                .control
-                .get(&self.single_node.node, &["pod", pod])
-        };
+        let read = |pod: &str| self.single_node.get(&["pod", pod]);
         let before = read(pod)?["metadata"]["annotations"].clone();
         let result = send("ADD")?.json()?["Result"].clone();
         let address = result["ips"][0]["address"]

@@ -11,7 +11,7 @@ use super::NetnsFixture;
 use crate::{
     control_plane::objects,
     node::{Node, Service, dhcp, inspect::nothing_left},
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     single_node::DAEMON_CONFIG,
 };
@@ -66,7 +66,7 @@ const fn case(name: &'static str, address: &'static str) -> Case {
 
 impl NetnsFixture<'_> {
     /// Takes the daemon over in order to restart it with the plugins of the release first.
-    pub(super) fn page(&self, daemon: &Service, report: &mut Report) -> Result<(), CheckFailed> {
+    pub(super) fn page(&self, daemon: &Service, report: &mut Report) -> Checked {
         let node = &self.single_node.node;
         let (sections, daemon, server) = report.check(
             "docs/plugins.md and README.md: definitions are applied, on a node with the links that they name",
@@ -79,7 +79,7 @@ impl NetnsFixture<'_> {
                 ensure!(names == expected, "the pages have {names:?}");
                 let definitions: Vec<_> =
                     sections.iter().map(|one| one.definition.clone()).collect();
-                self.single_node.control.apply(node, &definitions)?;
+                self.single_node.apply(&definitions)?;
                 self.change_config()?;
                 node.end(daemon, "TERM")?;
                 let daemon = self.start_daemon()?;
@@ -131,7 +131,7 @@ impl NetnsFixture<'_> {
         let node = &self.single_node.node;
         let pages = Pages::of_checkout().context("cannot read the pages")?;
         let (definitions, pods) = claims(&pages)?;
-        self.single_node.control.apply(node, &definitions)?;
+        self.single_node.apply(&definitions)?;
         for Claimed { at, mut pod, has } in pods {
             pod["spec"]["nodeName"] = json!(node.name);
             let mut interfaces: Vec<_> = has.iter().map(|(name, _)| name.as_str()).collect();

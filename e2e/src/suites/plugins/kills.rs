@@ -19,7 +19,7 @@ const KILLS: u32 = 20;
 /// How many times as many `--long` has.
 const LONG: u32 = 50;
 /// Kills of one cell.
-const OF_A_CELL: u32 = 20;
+const PER_CELL: u32 = 20;
 /// The addresses of the ranges, which host-local hands out in turn.
 const ADDRESSES: u32 = 5;
 const STATE: &str = "state";
@@ -33,7 +33,7 @@ pub(super) fn run(fixture: &PluginsFixture<'_>, options: &Options, report: &mut 
     let seed = options.seed();
     say(&format!("seed    {seed}"));
     let _ = report.check(&name, || {
-        for first in (0..count).step_by(OF_A_CELL as usize) {
+        for first in (0..count).step_by(PER_CELL as usize) {
             kill_chains(fixture, seed, first).with_context(|| format!("kills from {first}"))?;
         }
         Ok(())
@@ -50,7 +50,7 @@ fn kill_chains(fixture: &PluginsFixture<'_>, seed: u64, first: u32) -> anyhow::R
         ]
     };
     let mut steps = life(None).to_vec();
-    for number in first..first + OF_A_CELL {
+    for number in first..first + PER_CELL {
         // Later chains take less time than the first one, so some kills come too late: then DEL follows a whole ADD.
         let fraction = f64::from(Random::new(seed, number).below(900)) / 1000.0;
         steps.extend(life(Some(fraction)));
@@ -108,8 +108,8 @@ fn kill_chains(fixture: &PluginsFixture<'_>, seed: u64, first: u32) -> anyhow::R
         );
     }
     ensure!(
-        killed >= OF_A_CELL / 4,
-        "only {killed} of {OF_A_CELL} chains were killed"
+        killed >= PER_CELL / 4,
+        "only {killed} of {PER_CELL} chains were killed"
     );
     Ok(())
 }
@@ -191,10 +191,10 @@ mod tests {
     #[test]
     fn only_rules_of_addresses_are_excused_and_each_once() {
         let rule = "-A CNI-FORWARD -s 10.1.2.3/32 -j ACCEPT";
-        let of_address = json!({"rule": {"chain": "CNI-FORWARD", "expr": [{"match": {"left": {"payload": {"field": "saddr"}}}}]}});
+        let address_rule = json!({"rule": {"chain": "CNI-FORWARD", "expr": [{"match": {"left": {"payload": {"field": "saddr"}}}}]}});
         let other =
             json!({"rule": {"chain": "CNI-FORWARD", "expr": [{"jump": {"target": "CNI-ADMIN"}}]}});
-        let state = |rules: &[&str]| json!({"host": {"iptables": rules, "nftables": {"nftables": [of_address, other]}}});
+        let state = |rules: &[&str]| json!({"host": {"iptables": rules, "nftables": {"nftables": [address_rule, other]}}});
         assert_eq!(
             without_rules_of_addresses(&state(&["-A FORWARD -j X", rule])).unwrap(),
             json!({"host": {"iptables": ["-A FORWARD -j X"], "nftables": {"nftables": [other]}}})

@@ -18,7 +18,7 @@ use anyhow::{Context as _, bail, ensure};
 
 use self::{ginkgo::Spec, known::Rows, source::Suites};
 use super::{PluginsFixture, pool, sandbox};
-use crate::report::{CheckFailed, Report};
+use crate::report::{Checked, Report};
 
 /// Suites that take longest, in the order in which they start; the others follow.
 const SLOWEST: [&str; 6] = ["dhcp", "portmap", "bridge", "ptp", "firewall", "bandwidth"];
@@ -49,11 +49,7 @@ const LEAST: &[(&str, usize)] = &[
 ];
 
 /// Runs the selected suites, without long waits unless `is_long`. A failed one does not keep the others from running.
-pub(super) fn run(
-    fixture: &PluginsFixture<'_>,
-    is_long: bool,
-    report: &mut Report,
-) -> Result<(), CheckFailed> {
+pub(super) fn run(fixture: &PluginsFixture<'_>, is_long: bool, report: &mut Report) -> Checked {
     let name = |plugin: &str| format!("suite of {plugin}");
     let suites = report.check("the reference's suites are built", || {
         Suites::build(&fixture.features)

@@ -177,7 +177,7 @@ impl Row {
             config.remove("prevResult");
         }
         let observe = || Step::Observe(STATE.to_owned());
-        let of_pair = |script: String| {
+        let pair_step = |script: String| {
             let script = if self.has_pairs {
                 script
             } else {
@@ -187,17 +187,17 @@ impl Row {
         };
         let steps = [
             Step::Shell(self.setup.to_owned()),
-            of_pair(pair(1)),
+            pair_step(pair(1)),
             call(fixture, "ADD", "net1", &self.first, false),
             observe(),
-            of_pair(pair(2)),
+            pair_step(pair(2)),
             call(fixture, "ADD", "net2", &self.second, false),
             if self.fails {
                 call(fixture, "DEL", "net2", &failed, false)
             } else {
                 call(fixture, "DEL", "net2", &self.second, true)
             },
-            of_pair("ip link del host2".to_owned()),
+            pair_step("ip link del host2".to_owned()),
             observe(),
             call(fixture, "DEL", "net1", &self.first, false),
             observe(),

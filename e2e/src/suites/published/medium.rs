@@ -9,7 +9,6 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use serde_json::Value;
 
 use super::{
@@ -20,7 +19,7 @@ use crate::{
     cluster::Member,
     node::{Node, network::address},
     registry::{PASSWORD, Registry, USER},
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::arch,
 };
@@ -97,9 +96,7 @@ impl<'a> MediumInstall<'a> {
         fs::copy(key, self.root.join("release.pub"))?;
         fs::copy(other_key, self.root.join("other.pub"))?;
         for (release, name) in [(first, "medium"), (next, "next")] {
-            let mut copy = Command::new("cp");
-            copy.arg("--recursive").arg(release.dist.join("airgap"));
-            sh::run(copy.arg(self.root.join(name)))?;
+            sh::copy_directory(release.dist.join("airgap"), self.root.join(name))?;
         }
         self.run_bare(&["cp", &format!("/medium/multus-airgap-{}", arch()), PROGRAM])?;
         self.run_bare(&["chmod", "+x", PROGRAM]).map(drop)
@@ -118,14 +115,9 @@ impl<'a> MediumInstall<'a> {
 
     /// Makes the site's registry a mirror of docker.io for the first node, as `registries.yaml` does.
     fn mirror(&self) -> anyhow::Result<()> {
-        let (member, host) = (self.k3s(), &self.registry.host);
-        let login = BASE64.encode(format!("{USER}:{PASSWORD}"));
-        member.node.write(
-            &mirror_file(member),
-            format!(
-                "server = \"https://registry.invalid\"\n[host.\"http://{host}\"]\n  capabilities = [\"pull\", \"resolve\"]\n  [host.\"http://{host}\".header]\n    Authorization = \"Basic {login}\"\n"
-            ),
-        )
+        let member = self.k3s();
+        let file = mirror_file(member);
+        member.node.write(&file, self.registry.mirror())
     }
 
     fn k3s(&self) -> &Member {
@@ -170,7 +162,7 @@ impl<'a> MediumInstall<'a> {
         Ok(())
     }
 
-    pub(super) fn run(&self, report: &mut Report) -> Result<(), CheckFailed> {
+    pub(super) fn run(&self, report: &mut Report) -> Checked {
         let (fixture, Releases { first, next, .. }) = (self.fixture, self.releases);
         report.check(
             "there the medium is verified with the publisher's key, and refused with another one",
@@ -234,15 +226,8 @@ impl<'a> MediumInstall<'a> {
         ensure!(sent["sent"] != 0 && again["sent"] == 0, "{sent}, {again}");
         let path = release.path_of_image();
         let (repository, tag) = path.rsplit_once(':').context("the image has a tag")?;
-        let manifest = format!("/v2/{repository}/manifests/{tag}");
-        let accept = "Accept: application/vnd.oci.image.index.v1+json";
-        let head = self
-            .registry
-            .curl(&self.operator, &[&manifest, "--head", "--header", accept])?;
-        ensure!(
-            head.contains(&release.digest),
-            "{path} is another one: {head}"
-        );
+        let digest = self.registry.digest(&self.operator, repository, tag)?;
+        ensure!(digest == release.digest, "{path} is {digest}");
         Ok(())
     }
 

@@ -13,8 +13,8 @@ use super::{
 use crate::{
     checkout,
     node::{Node, network::address},
-    registry::{PASSWORD, Registry, USER},
-    report::{CheckFailed, Report},
+    registry::{self, PASSWORD, Registry, USER},
+    report::{Checked, Report},
     sh,
 };
 
@@ -92,8 +92,7 @@ impl<'a> RegistryInstall<'a> {
             .arg("--registry-config")
             .arg(&self.logins);
         sh::feed(&mut helm, PASSWORD.as_bytes())?;
-        let login = BASE64.encode(format!("{USER}:{PASSWORD}"));
-        let logins = json!({"auths": {host: {"auth": login}}}).to_string();
+        let logins = json!({"auths": {host: {"auth": registry::login()}}}).to_string();
         self.fixture.cluster.apply(&[json!({
             "apiVersion": "v1", "kind": "Secret",
             "metadata": {"name": SECRET, "namespace": "kube-system"},
@@ -109,7 +108,7 @@ impl<'a> RegistryInstall<'a> {
         })
     }
 
-    pub(super) fn run(&self, report: &mut Report) -> Result<(), CheckFailed> {
+    pub(super) fn run(&self, report: &mut Report) -> Checked {
         let (fixture, Releases { first, next, .. }) = (self.fixture, self.releases);
         report.check(
             "Helm verifies the charts in the registry and installs them, and each node pulls the image from there",

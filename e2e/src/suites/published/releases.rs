@@ -6,7 +6,7 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use serde_json::Value;
 
 use crate::{
@@ -41,11 +41,11 @@ impl Releases {
         let (_, other_key) = signing_key::make(env, "other", true)?;
         let checkout = Checkout::copy(env.dir.join("clone"))?;
         let [first, next] = ["first", "next"].map(|name| env.dir.join(name));
-        let mut copy = Command::new("cp");
-        sh::run(copy.arg("--recursive").args([&env.dist, &first]))?;
+        sh::copy_directory(&env.dist, &first)?;
         // It is of a commit that the clone does not have.
         sign(Command::new(checkout::xtask()?), &first, &secret)?;
-        checkout.cut(&successor(&env.version()?)?)?;
+        let [major, minor, _] = checkout::numbers(&env.version()?)?;
+        checkout.cut(&format!("{major}.{}.0", minor + 1))?;
         checkout.rehearse(&env.dist, &next)?;
         sign(checkout.xtask(&[]), &next, &secret)?;
         Ok(Self {
@@ -62,18 +62,6 @@ impl Releases {
 fn sign(mut xtask: Command, dist: &Path, secret: &Path) -> anyhow::Result<()> {
     xtask.args(["sign", "--allow-dirty", "--dist"]).arg(dist);
     sh::run(xtask.arg("--key").arg(secret)).map(drop)
-}
-
-/// Returns the next version with new features.
-fn successor(version: &str) -> anyhow::Result<String> {
-    let numbers = version
-        .split(['.', '-'])
-        .map_while(|part| part.parse().ok());
-    let numbers: Vec<u64> = numbers.take(3).collect();
-    match numbers[..] {
-        [major, minor, _] => Ok(format!("{major}.{}.0", minor + 1)),
-        _ => bail!("the version is {version}"),
-    }
 }
 
 impl SignedRelease {

@@ -8,7 +8,7 @@ use crate::{
     node::{inspect::nothing_left, network::NodeNetwork},
     pages::Reader,
     programs::rke2::Rke2,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     suites::{
         k3s::{
@@ -24,7 +24,7 @@ use crate::{
     test_env::TestEnv,
 };
 
-pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Checked {
     // The fields are dropped in this order.
     let (mut cluster, _network) = report.check(
         "a server whose `cni` lists multus installs the chart that RKE2 brings",

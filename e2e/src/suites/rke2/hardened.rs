@@ -9,7 +9,7 @@ use crate::{
     control_plane::objects,
     node::{inspect::nothing_left, network::NodeNetwork},
     programs::rke2::Rke2,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     suites::k3s::node::{DistroNode, Role},
     test_env::TestEnv,
 };
@@ -17,7 +17,7 @@ use crate::{
 /// What RKE2's guide has administrators do before.
 const USER: &str = "getent passwd etcd || useradd --system --comment 'etcd user' --shell /sbin/nologin --no-create-home --user-group etcd";
 
-pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Checked {
     // The fields are dropped in this order.
     let (cluster, _network) = report.check(
         "a server with the profile cis starts through multus-distro",

@@ -9,7 +9,7 @@ use crate::{
     cluster::pods::Pods as _,
     node::{inspect::nothing_left, network::NodeNetwork},
     programs::rke2::Rke2,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     suites::k3s::{
         DEADLINE, DistroCluster, ensure_through_us,
@@ -18,7 +18,7 @@ use crate::{
     test_env::TestEnv,
 };
 
-pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Checked {
     // The fields are dropped in this order.
     let (mut cluster, _network) = report.check(
         "a server runs with Multus, installed before its first start",

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use crate::{
     node::network::NodeNetwork,
     programs::rke2::Rke2,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     suites::k3s::{
         node::{DistroNode, Role},
         vpn::{self, Fixture},
@@ -15,7 +15,7 @@ use crate::{
     vpn::wg_quick::{self, Families, SETTINGS},
 };
 
-pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Checked {
     // The fields are dropped in this order.
     let (server, agent, vpn, network) = report.check(
         "RKE2's installer on a server and an agent, whose LAN passes only the packets of WireGuard",

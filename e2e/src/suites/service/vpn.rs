@@ -7,7 +7,7 @@ use anyhow::ensure;
 
 use crate::{
     node::{Node, systemd::Systemd},
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
 };
 
@@ -48,11 +48,7 @@ pub(super) fn program(directory: &Path) -> anyhow::Result<()> {
     )?)
 }
 
-pub(super) fn run(
-    node: &Node,
-    systemd: &Systemd<'_>,
-    report: &mut Report,
-) -> Result<(), CheckFailed> {
+pub(super) fn run(node: &Node, systemd: &Systemd<'_>, report: &mut Report) -> Checked {
     let fixture = VpnFixture { node, systemd };
     report.check(
         "multus-vpn.service: it starts after the VPN's daemon and before the distro, which gets the VPN's addresses",

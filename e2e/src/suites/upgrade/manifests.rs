@@ -15,7 +15,7 @@ use crate::{
     kubectl_plugin::KubectlPlugin,
     pages::Reader,
     programs::image::Image,
-    report::{CheckFailed, Report, say},
+    report::{Checked, Report, say},
     sh,
     suites::cluster::{ClusterFixture, NAMESPACE},
 };
@@ -33,7 +33,7 @@ pub(super) fn run(
     fixture: &ClusterFixture<'_>,
     kinds: &[UpstreamManifest],
     report: &mut Report,
-) -> Result<(), CheckFailed> {
+) -> Checked {
     let reader = report.check(
         "the pages for people are read, our image is imported",
         || {
@@ -65,7 +65,7 @@ struct Journey<'a> {
 }
 
 impl Journey<'_> {
-    fn run(&self, report: &mut Report) -> Result<(), CheckFailed> {
+    fn run(&self, report: &mut Report) -> Checked {
         let of = |what: &str| format!("{}: {what}", self.upstream.name());
         report.check(&of("pods have their networks"), || {
             self.import()?;
@@ -185,12 +185,8 @@ impl Journey<'_> {
     /// Fails unless preflight says to delete upstream's `DaemonSet` last, after the charts and the wait for our daemons.
     fn ensure_order(&self) -> anyhow::Result<()> {
         let cluster = &self.fixture.cluster;
-        let kubeconfig = cluster.control.admin();
-        let plugin = KubectlPlugin {
-            env: self.fixture.env,
-            node: cluster.server(),
-            kubeconfig: &kubeconfig,
-        };
+        let plugin =
+            KubectlPlugin::new(self.fixture.env, cluster.server(), cluster.control.admin());
         let (status, answer) = plugin.json(&["preflight"], "")?;
         ensure!(status == 4 && answer["verdict"] == "changes", "{answer}");
         let steps = answer["steps"].as_array().context("preflight has steps")?;

@@ -51,12 +51,8 @@ impl UpgradeFixture<'_> {
     pub(super) fn preflight(&self) -> anyhow::Result<()> {
         let cluster = &self.fixture.cluster;
         self.create_kinds()?;
-        let kubeconfig = cluster.control.admin();
-        let plugin = KubectlPlugin {
-            env: self.fixture.env,
-            node: cluster.server(),
-            kubeconfig: &kubeconfig,
-        };
+        let plugin =
+            KubectlPlugin::new(self.fixture.env, cluster.server(), cluster.control.admin());
         let (status, answer) = plugin.json(&["preflight"], "")?;
         ensure!(status == 1 && answer["verdict"] == "fails", "{answer}");
         ensure!(answer["gaps"] == json!([]), "{answer}");

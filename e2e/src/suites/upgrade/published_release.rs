@@ -94,15 +94,15 @@ impl ReleaseSpec {
             .collect();
         ensure!(!images.is_empty(), "{} names no image", self.chart);
         // One image copies reference plugins to the node; all others are Multus.
-        let (of_plugins, multus): (Vec<_>, Vec<_>) = images
+        let (plugin_images, multus): (Vec<_>, Vec<_>) = images
             .iter()
             .map(|image| format!("docker.io/{image}"))
             .partition(|image| image.contains("cni-plugins"));
         let is_thick = self.values.contains(&THICK);
-        let of_thick = ["multus-daemon", "multus-shim"];
+        let thick_programs = ["multus-daemon", "multus-shim"];
         let programs: Vec<_> = PROGRAMS
             .iter()
-            .filter(|(program, _)| is_thick || !of_thick.contains(program))
+            .filter(|(program, _)| is_thick || !thick_programs.contains(program))
             .map(|(program, path)| (peer.join(program), *path))
             .collect();
         let paths: Vec<_> = plugins
@@ -124,7 +124,7 @@ impl ReleaseSpec {
         let archives = [
             Image {
                 name: &name("plugins"),
-                references: &of_plugins,
+                references: &plugin_images,
                 programs: &plugins,
                 entrypoint: copy,
                 user: "",

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{AUTH, Fixture, played};
 use crate::{
     node::Node,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     vpn::tailnet,
 };
@@ -23,7 +23,7 @@ pub(super) fn before_the_join(
     fixture: &mut Fixture<'_>,
     wrong: &str,
     report: &mut Report,
-) -> Result<(), CheckFailed> {
+) -> Checked {
     report.check(
         "a file with the key that others can read is refused",
         || {
@@ -60,10 +60,7 @@ pub(super) fn before_the_join(
 }
 
 /// The route of the agent's pods before and after its approval.
-pub(super) fn unapproved_route(
-    fixture: &Fixture<'_>,
-    report: &mut Report,
-) -> Result<(), CheckFailed> {
+pub(super) fn unapproved_route(fixture: &Fixture<'_>, report: &mut Report) -> Checked {
     report.check(
         "a route that is not approved is named with its node, and is no longer once it is",
         || {
@@ -89,10 +86,7 @@ pub(super) fn unapproved_route(
 }
 
 /// Faults under running pods.
-pub(super) fn of_a_running_cluster(
-    fixture: &mut Fixture<'_>,
-    report: &mut Report,
-) -> Result<(), CheckFailed> {
+pub(super) fn running_cluster(fixture: &mut Fixture<'_>, report: &mut Report) -> Checked {
     report.check(
         "pods reach each other while the control server is stopped, and a line says that it is",
         || fixture.control_server_is_away(),

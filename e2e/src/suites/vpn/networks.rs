@@ -10,7 +10,7 @@ use crate::{
     control_plane::objects,
     daemon,
     node::Node,
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     vpn::tailnet,
 };
@@ -19,7 +19,7 @@ const DAEMON_CONFIG: &str = "/var/lib/multus/e2e-daemon-config.json";
 /// The pod that Multus attaches.
 const POD: &str = "attached";
 
-pub(super) fn run(fixture: &Fixture<'_>, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(fixture: &Fixture<'_>, report: &mut Report) -> Checked {
     report.check("the VPN's MTU is that of the pods' default network", || {
         fixture.mtu_reaches(PODS[1])
     })?;
@@ -120,8 +120,8 @@ impl Fixture<'_> {
         let pod = objects::pod("refused", &self.node(1).name, Some("on-vpn"));
         self.control()?.apply(self.node(0), &[pod])?;
         sh::until(60, "an event names the cure", || {
-            let of_pod = "--field-selector=involvedObject.name=refused,reason=FailedAddNetwork";
-            let events = self.get(&["events", of_pod])?;
+            let pod_events = "--field-selector=involvedObject.name=refused,reason=FailedAddNetwork";
+            let events = self.get(&["events", pod_events])?;
             let messages = events["items"].as_array().into_iter().flatten();
             let messages: Vec<_> = messages
                 .filter_map(|event| event["message"].as_str())

@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 
 use super::{Fixture, PODS};
 use crate::{
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     vpn::tailnet,
 };
@@ -17,7 +17,7 @@ const PORT: u16 = 7000;
 /// The DNS server of MagicDNS.
 const MAGIC_DNS: &str = "100.100.100.100";
 
-pub(super) fn run(fixture: &Fixture<'_>, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn run(fixture: &Fixture<'_>, report: &mut Report) -> Checked {
     report.check(
         "a pod sees the addresses of other nodes' pods, and that of its bridge with tailscale's default",
         || fixture.sources_are_kept(),
@@ -38,7 +38,7 @@ impl Fixture<'_> {
             "http://{}:{PORT}/cgi-bin/source",
             self.pod_address(PODS[1])?
         );
-        let of_pod = |expected: &str| {
+        let pod_sees = |expected: &str| {
             sh::until(30, &format!("the pod sees {expected}"), || {
                 let get = ["/bin/busybox", "wget", "-qO-", &url];
                 let seen = self.kubectl(&[&["exec", PODS[0], "--"], &get[..]].concat())?;
@@ -47,11 +47,11 @@ impl Fixture<'_> {
             })
         };
         let own = self.pod_address(PODS[0])?;
-        of_pod(&own)?;
-        let of_node = self.node(0).run(&["busybox", "wget", "-qO-", &url])?;
+        pod_sees(&own)?;
+        let node_sees = self.node(0).run(&["busybox", "wget", "-qO-", &url])?;
         ensure!(
-            of_node.trim() == tailnet::address(self.node(0))?,
-            "of the node it sees {of_node}"
+            node_sees.trim() == tailnet::address(self.node(0))?,
+            "of the node it sees {node_sees}"
         );
         let bridge = self.pod_subnet(1)?.replace(".0/24", ".1");
         let node = &self.nodes[1];
@@ -59,9 +59,9 @@ impl Fixture<'_> {
         // `vpn run` would take it back at its next look.
         node.node.while_stopped(keeper, |_| {
             tailnet::tailscale(&node.node, &["set", "--snat-subnet-routes=true"])?;
-            of_pod(&bridge)
+            pod_sees(&bridge)
         })?;
-        of_pod(&own)
+        pod_sees(&own)
     }
 
     fn dns_is_left_alone(&self) -> anyhow::Result<()> {

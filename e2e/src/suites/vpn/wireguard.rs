@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use super::{Cluster, VpnNode, key_watch::KeyWatch, new_key, played};
 use crate::{
     node::{Node, network::NodeNetwork},
-    report::{CheckFailed, Report},
+    report::{Checked, Report},
     sh,
     test_env::TestEnv,
     vpn::{
@@ -33,12 +33,12 @@ struct Fixture<'a> {
 }
 
 /// The case with the program.
-pub(super) fn program(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn program(env: &TestEnv, report: &mut Report) -> Checked {
     run(env, report, Implementation::Program)
 }
 
 /// The case with the kernel, which has WireGuard.
-pub(super) fn kernel(env: &TestEnv, report: &mut Report) -> Result<(), CheckFailed> {
+pub(super) fn kernel(env: &TestEnv, report: &mut Report) -> Checked {
     report.check(
         "this machine's kernel makes links of kind wireguard",
         || {
@@ -52,11 +52,7 @@ pub(super) fn kernel(env: &TestEnv, report: &mut Report) -> Result<(), CheckFail
     run(env, report, Implementation::Kernel)
 }
 
-fn run(
-    env: &TestEnv,
-    report: &mut Report,
-    implementation: Implementation,
-) -> Result<(), CheckFailed> {
+fn run(env: &TestEnv, report: &mut Report, implementation: Implementation) -> Checked {
     let keys = report.check("keys of four nodes", || {
         (0..=NODES)
             .map(|_| Keys::new())
@@ -80,7 +76,7 @@ fn with_nodes(
     report: &mut Report,
     keys: Vec<Keys>,
     implementation: Implementation,
-) -> Result<(), CheckFailed> {
+) -> Checked {
     let mut fixture = report.check(
         &format!(
             "two nodes meet only through the third, by wg-quick with WireGuard {}",
@@ -134,7 +130,7 @@ fn with_nodes(
 }
 
 /// Faults under running pods.
-fn faults(fixture: &mut Fixture<'_>, report: &mut Report) -> Result<(), CheckFailed> {
+fn faults(fixture: &mut Fixture<'_>, report: &mut Report) -> Checked {
     for (index, name) in [(0, "the hub"), (LAST, "a node behind the hub")] {
         report.check(
             &format!(
@@ -326,7 +322,7 @@ impl<'a> Fixture<'a> {
         ensure!(found.iter().any(is_it), "{found:#?}");
         let peers = self.wg(0, &["show", INTERFACE, "peers"])?;
         ensure!(!peers.contains(key.as_str()), "{peers}");
-        let own = FAMILIES.of_node(LAST);
+        let own = FAMILIES.node_networks(LAST);
         self.wg(0, &["set", INTERFACE, "peer", key, "allowed-ips", &own])?;
         self.cluster.pods_are_reached()
     }
@@ -355,7 +351,7 @@ impl<'a> Fixture<'a> {
     fn mistakes_are_named(&self) -> anyhow::Result<()> {
         let (subnet, own) = (self.cluster.pod_subnet(LAST)?, address(LAST));
         let part = subnet.replace(".0/24", ".0/25");
-        let other = format!("{},{part}", FAMILIES.of_node(1));
+        let other = format!("{},{part}", FAMILIES.node_networks(1));
         let key = &self.keys[1].public;
         self.wg(0, &["set", INTERFACE, "peer", key, "allowed-ips", &other])?;
         let claim = format!("two peers claim {subnet}");
