@@ -305,7 +305,7 @@ fn page_of_annotations_has_every_key() {
         "protocol",
         "hostIP",
     ];
-    let examples = ["docs/networks.md", "docs/pods.md"].map(|path| {
+    let examples = ["docs/networks.md", "docs/pods.md", "docs/addresses.md"].map(|path| {
         let blocks = pages.get(path).unwrap().blocks.iter();
         blocks.map(|block| block.text.as_str()).collect::<String>()
     });
