@@ -95,7 +95,7 @@ async fn route(
         Err(_) => Value::Null,
     };
     let segments: Vec<&str> = path.split('/').skip(1).collect();
-    let (is_list_form, delay);
+    let (is_list_form, delay, hangs);
     let user = {
         let mut store = shared.lock();
         let user = match store.signer.user(peer, &head.headers) {
@@ -122,6 +122,10 @@ async fn route(
         };
         store.requests.push(received.clone());
         shared.changed.notify_all();
+        // Whoever has seen this request decides only about later ones.
+        let is_status = head.method == Method::PATCH && path.ends_with("/status");
+        hangs = is_status && store.hung_patches > 0;
+        store.hung_patches -= usize::from(hangs);
         let mut unreadable = store.unreadable.iter_mut();
         let is_meant =
             |(end, _, times): &&mut (String, _, usize)| path.ends_with(end.as_str()) && *times > 0;
@@ -140,12 +144,6 @@ async fn route(
     if let Some(delay) = delay {
         tokio::time::sleep(delay).await;
     }
-    let hangs = head.method == Method::PATCH && path.ends_with("/status") && {
-        let mut store = shared.lock();
-        let hangs = store.hung_patches > 0;
-        store.hung_patches = store.hung_patches.saturating_sub(1);
-        hangs
-    };
     if hangs {
         std::future::pending::<()>().await;
     }
