@@ -1,5 +1,5 @@
-//! Definitions together, and with the pods that use them: addresses that would be given twice or not at all. What is wrong with one definition
-//! or one pod alone, `validate` says.
+//! Definitions together, and with the pods that use them: addresses that would be given twice or not at all. What is wrong with one
+//! definition or one pod alone, `validate` says.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ use crate::{
 /// Namespace and name of a definition.
 pub(crate) type NetworkName = (String, String);
 
-/// Plugins whose interface is always on a network that nodes share. Only the node knows where a bridge ends, so `bridge` is not one of them.
+/// Plugins whose interface is always on a network that nodes share. Only the node knows where a bridge ends, so `bridge` is none of them.
 const ON_LAN: [&str; 5] = ["host-device", "ipvlan", "macvlan", "sriov", "vlan"];
 
 /// The plugin whose addresses all nodes share.

@@ -59,7 +59,7 @@ impl<A: Api> Service<A> {
         }
     }
 
-    /// Returns how many conflicts were found since the last call: addresses of pods of this node whose block says that somebody else has them.
+    /// Returns how many conflicts were found since the last call: addresses of pods of this node whose block gives them to others.
     pub fn take_conflicts(&self) -> u64 {
         std::mem::take(&mut self.lock().conflicts.new)
     }

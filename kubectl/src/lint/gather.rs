@@ -1,4 +1,4 @@
-//! Reads what of a cluster decides about the addresses of networks, besides the definitions: pods, nodes, and whether Multus gives addresses.
+//! Reads what of a cluster decides about the addresses of networks: pods, nodes, other definitions, and whether Multus gives addresses.
 
 use super::Rest;
 use crate::{
