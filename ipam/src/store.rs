@@ -18,10 +18,21 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const UUID: &str = "/proc/sys/kernel/random/uuid";
 const SCHEMA: u64 = 1;
 const IDENTITY: &str = "identity.json";
-const BLOCKS: &str = "blocks";
+/// The directory of the records of blocks.
+pub const BLOCKS: &str = "blocks";
 /// The ending of a file that is being written, and of the note that a record could not be read.
 const NEW: &str = "new";
 const DAMAGED: &str = "damaged";
+
+/// Returns whether a file is the record of a block of which no pod has an address, and which this node does not hold.
+pub fn is_over(bytes: &[u8]) -> bool {
+    Record::parse(bytes).is_some_and(|record| {
+        record.held.is_none()
+            && record.uses.is_empty()
+            && record.ended.is_empty()
+            && record.claims.is_empty()
+    })
+}
 
 /// The directory of a node's records.
 #[derive(Debug)]

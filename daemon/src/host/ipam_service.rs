@@ -17,7 +17,7 @@ use ipam::{
     claim,
     object::{GROUP, KIND, NODE_LABEL, PATH, RESOURCE, VERSION},
     service::{Api, ApiError, Service, Times},
-    store::Store,
+    store::{BLOCKS, Store, is_over},
     wire::{self, Answer, Ask},
 };
 use node::root::{Root, proc_path};
@@ -59,9 +59,21 @@ impl Paths {
         }
     }
 
-    /// Removes the socket while no daemon serves. The records stay: the next daemon has to know what this node has given.
+    /// Removes the socket while no daemon serves. Records stay, since the next daemon has to know what this node has given, but for those that
+    /// only say which block is to be given back.
     pub fn remove(&self, seen: &Root) {
         remove_socket(seen, &self.socket);
+        let blocks = self.records.join(BLOCKS);
+        for name in seen.list(&blocks).unwrap_or_default() {
+            let path = blocks.join(name);
+            if seen
+                .read(&path, MAX_REQUEST)
+                .is_ok_and(|text| is_over(&text))
+            {
+                // Best effort: what stays says nothing of a pod.
+                let _ = seen.remove(&path);
+            }
+        }
     }
 }
 
@@ -439,5 +451,33 @@ impl Api for NodeApi {
         let status = format!("{}/status", claim::path(namespace, name));
         self.write("patch", &ApiRequest::json_patch(status, patch))
             .map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn end_of_the_installation_leaves_records_of_addresses() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let paths = Paths::new(Path::new("/state"));
+        let blocks = dir
+            .path()
+            .join(paths.records.join(BLOCKS).strip_prefix("/").unwrap());
+        std::fs::create_dir_all(&blocks).unwrap();
+        let record = |ended: &str| {
+            format!(
+                r#"{{"schema":1,"boot":"b","name":"n","space":"","first":"10.0.0.0","held":null,"uses":[],"ended":[{ended}]}}"#
+            )
+        };
+        std::fs::write(blocks.join("over.json"), record("")).unwrap();
+        std::fs::write(blocks.join("ended.json"), record("\"pod/u/c/net1\"")).unwrap();
+        std::fs::write(blocks.join("damaged.json"), "{").unwrap();
+        paths.remove(&root);
+        let mut left = root.list(paths.records.join(BLOCKS)).unwrap();
+        left.sort();
+        assert_eq!(left, ["damaged.json", "ended.json"]);
     }
 }
