@@ -2,7 +2,7 @@
 //!
 //! The slot of a claim's address belongs to the claim, and names the pods that use it: two at most, while a machine moves from one to the
 //! other. A pod uses the address only after it was written into the claim's own status, so that a claim has one address whatever two nodes
-//! do at once. Nobody takes an address away from a claim that exists.
+//! do at once. No node frees the address of a claim that exists.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -171,7 +171,7 @@ impl Claim {
                 namespace: namespace.to_owned(),
                 name: name.to_owned(),
             },
-            addresses: addresses(Some(object))
+            addresses: addresses(object)
                 .map_err(|text| ClaimError::Address { name: full, text })?,
             version: version.to_owned(),
             status: object.get("status").cloned().unwrap_or_default(),
@@ -225,9 +225,9 @@ impl Claim {
     }
 }
 
-/// Returns the addresses of a claim's status, or the text that is none. A claim that does not exist has none.
-pub fn addresses(object: Option<&Value>) -> Result<Vec<IpAddr>, String> {
-    let list = object.and_then(|object| object.pointer("/status/ips")?.as_array());
+/// Returns the addresses of a claim's status, or the text that is none.
+fn addresses(object: &Value) -> Result<Vec<IpAddr>, String> {
+    let list = object.pointer("/status/ips").and_then(Value::as_array);
     let read = |value: &Value| {
         let text = value.as_str().unwrap_or_default();
         let address = text.split('/').next().unwrap_or_default();
@@ -243,7 +243,8 @@ pub fn is_over(object: Option<&Value>, reference: &Reference, address: IpAddr) -
     if uid != Some(&*reference.uid) {
         return true;
     }
-    addresses(object).is_ok_and(|all| !all.is_empty() && !all.contains(&address))
+    let addresses = object.map(addresses).and_then(Result::ok);
+    addresses.is_some_and(|all| !all.is_empty() && !all.contains(&address))
 }
 
 /// The pod or machine that keeps its address with `"sticky": "owner"`.

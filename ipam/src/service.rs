@@ -23,7 +23,7 @@ pub use self::counts::{Counts, RangeCount};
 use self::choice::{Step, Unusable};
 use self::counts::{Conflicts, Lists};
 use self::entry::Entry;
-use crate::claim::{Claim, ClaimError, Reference, Usage};
+use crate::claim::{ClaimError, Reference, Usage};
 use crate::config::{self, ConfigError, Definition};
 use crate::node::{Change, Outcome, Request};
 use crate::object::{self, AddressBlock, Holder};
@@ -103,6 +103,14 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// The file that tells this node's records from others cannot be written.
+    fn identity(source: std::io::Error) -> Self {
+        Self::Record {
+            name: "of this node".to_owned(),
+            source,
+        }
+    }
+
     /// Returns whether the same request may succeed later.
     fn is_temporary(&self) -> bool {
         !matches!(
@@ -303,11 +311,10 @@ impl<A: Api> Service<A> {
         allocation: &Allocation,
         space: &str,
         lists: &[Vec<Range>],
-        claim: Option<&Claim>,
+        claim: Option<&Reference>,
     ) -> Result<Vec<Grant>, Failure> {
         let deadline = Instant::now() + self.times.patience;
         let Attachment { container, ifname } = &allocation.attachment;
-        let claim = claim.map(|claim| &claim.reference);
         let owner: Id = match claim {
             Some(claim) => Usage {
                 owner: &claim.owner(),
@@ -392,12 +399,7 @@ impl<A: Api> Service<A> {
                 .iter()
                 .try_for_each(|one| self.free_abandoned(own, one)),
             Step::Want(name, patch) | Step::Leave(name, patch) => {
-                match self.api.patch(&name, &patch) {
-                    Ok(object) => self.seen(own, &name, Some(&object), self.answers()),
-                    // Somebody was faster.
-                    Err(ApiError::Refused(_)) => self.read(own, &name),
-                    Err(error) => Err(error.into()),
-                }
+                self.change(own, &name, &patch).map(drop)
             }
             Step::LookAgain(name) => {
                 std::thread::sleep(self.times.look_again);
@@ -551,6 +553,16 @@ impl<A: Api> Service<A> {
         let address = slot.map(|slot| entry.address(slot));
         self.note(&mut state, name)?;
         Ok(address)
+    }
+
+    /// Sends a patch that no entry has pending. Returns false when somebody was faster: then the block was read.
+    fn change(&self, own: &Own, name: &str, patch: &Value) -> Result<bool, Failure> {
+        let answers = self.answers();
+        match self.api.patch(name, patch) {
+            Ok(object) => self.seen(own, name, Some(&object), answers).map(|()| true),
+            Err(ApiError::Refused(_)) => self.read(own, name).map(|()| false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Returns the number of answers so far: what is read from now on is newer than all of them.

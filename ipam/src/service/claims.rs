@@ -1,6 +1,5 @@
 //! The addresses of claims: which slot a claim has, who uses it, and when it is free again.
 
-use std::net::IpAddr;
 use std::time::Instant;
 
 use super::choice::{Step, entry, hash};
@@ -132,7 +131,9 @@ impl State {
 
 /// Returns whether a pod of a slot is the one of a use, by another interface of the same container.
 fn is_same_pod(pod: &SlotPod, usage: Usage<'_>) -> bool {
-    let container = |interface: &'_ str| interface.split('/').next().map(str::to_owned);
+    fn container(interface: &str) -> Option<&str> {
+        interface.split('/').next()
+    }
     pod.uid == usage.pod && container(&pod.interface) == container(usage.interface)
 }
 
@@ -196,11 +197,18 @@ impl<A: Api> Service<A> {
             &allocation.pod.namespace,
             Instant::now() + self.times.patience,
         );
+        let mut former = None;
         loop {
             let object = self.api.claim(namespace, name)?;
             let claim = Claim::parse(object.as_ref(), namespace, name, &allocation.network)?;
+            let addresses = former.replace(claim.addresses.clone());
+            // The slot is the right one as long as the claim has no other address.
+            if addresses.is_some_and(|addresses| addresses != claim.addresses) {
+                self.release(&allocation.attachment)?;
+            }
             let outcome = lists(&claim, definition).and_then(|lists| {
-                self.take_all(allocation, &definition.space, &lists, Some(&claim))
+                let claim = Some(&claim.reference);
+                self.take_all(allocation, &definition.space, &lists, claim)
             });
             let grants = match outcome {
                 Ok(grants) => grants,
@@ -213,21 +221,10 @@ impl<A: Api> Service<A> {
             let patch = claim.allocated(&cidrs, &allocation.pod.name, &api::time::rfc3339(now()));
             match self.api.patch_claim(namespace, name, &patch) {
                 Ok(()) => return Ok(grants),
-                Err(ApiError::Refused(_)) if Instant::now() < deadline => {
-                    let addresses = self.addresses_of(namespace, name)?;
-                    // The slot is the right one as long as the claim has no other address.
-                    if addresses != claim.addresses {
-                        self.release(&allocation.attachment)?;
-                    }
-                }
+                Err(ApiError::Refused(_)) if Instant::now() < deadline => {}
                 Err(error) => return Err(error.into()),
             }
         }
-    }
-
-    fn addresses_of(&self, namespace: &str, name: &str) -> Result<Vec<IpAddr>, Failure> {
-        let object = self.api.claim(namespace, name)?;
-        Ok(claim::addresses(object.as_ref()).unwrap_or_default())
     }
 
     /// Says in the claim why it has no address, for those who look there.
@@ -333,7 +330,6 @@ impl<A: Api> Service<A> {
         own: &Own,
         (name, number, reference): &Abandoned,
     ) -> Result<(), Failure> {
-        let answers = self.answers();
         let patch = {
             let object = self.api.claim(&reference.namespace, &reference.name)?;
             let state = self.lock();
@@ -356,17 +352,13 @@ impl<A: Api> Service<A> {
         let Some(patch) = patch else {
             return Ok(());
         };
-        match self.api.patch(name, &patch) {
-            Ok(object) => {
-                if let Some(entry) = self.lock().entries.get_mut(name) {
-                    entry.claims.remove(&reference.owner());
-                }
-                self.seen(own, name, Some(&object), answers)?;
-                self.let_go(name)
-            }
-            Err(ApiError::Refused(_)) => self.read(own, name),
-            Err(error) => Err(error.into()),
+        if !self.change(own, name, &patch)? {
+            return Ok(());
         }
+        if let Some(entry) = self.lock().entries.get_mut(name) {
+            entry.claims.remove(&reference.owner());
+        }
+        self.let_go(name)
     }
 
     /// A claim has changed or is gone, or any for an empty uid: the slots of those without a pod are looked at. Returns whether there is
@@ -396,8 +388,11 @@ impl<A: Api> Service<A> {
     }
 }
 
-/// Returns the name of a pod's use of a claim's slot.
+/// Returns the name of a pod's use of a slot: that of a pod's own slot is its owner.
 pub(super) fn usage_of(slot: &Slot, pod: &SlotPod) -> String {
+    if pod.interface.is_empty() {
+        return slot.owner.clone();
+    }
     let (owner, pod, interface) = (&*slot.owner, &*pod.uid, &*pod.interface);
     Usage {
         owner,

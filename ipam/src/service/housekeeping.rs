@@ -107,74 +107,61 @@ impl<A: Api> Service<A> {
         let own = self.own()?;
         let mut has_read = false;
         loop {
-            let request = {
-                let mut state = self.lock();
-                let known = state.known.get(name).cloned();
-                let Some(entry) = state.entries.get_mut(name) else {
+            let (request, over, is_done) = {
+                let state = self.lock();
+                let entry = state.entries.get(name);
+                // The outcome of a pending request says whether there is something to free.
+                let Some(entry) = entry.filter(|entry| entry.node.pending.is_none()) else {
                     return Ok(());
                 };
-                if entry.node.pending.is_some() {
-                    // Its outcome says whether there is something to free.
-                    return Ok(());
-                }
-                let view = known.as_ref().map(|known| own.view(known));
-                let ended = |request: &Request<Id>| {
-                    let owner = freed(request).is_some_and(|(_, owner)| {
-                        entry.ended.iter().any(|ended| **ended == *owner)
-                    });
-                    owner && matches!(request.change, Change::Slot(_, None))
-                };
-                let frees = view.as_ref().map(|view| entry.node.free(view, |_| false));
-                let request = frees.into_iter().flatten().find(|request| ended(request));
+                let view = state.known.get(name).map(|known| own.view(known));
+                let request = view.and_then(|view| ended_slot(entry, &view));
                 let is_done = entry.ended.is_empty() && entry.open_until.is_none();
-                if request.is_none() && (has_read || is_done) {
-                    let over = entry.ended.clone();
-                    drop(state);
-                    if !is_done && self.leave_claims(&own, name)? {
-                        continue;
-                    }
-                    let mut state = self.lock();
-                    let Some(entry) = state.entries.get_mut(name) else {
-                        return Ok(());
-                    };
-                    let now = Instant::now();
-                    entry.open_until = entry.open_until.filter(|until| *until > now);
-                    entry.sweep_due = entry.open_until;
-                    if entry.open_until.is_none() {
-                        let claims = over.iter().map(|ended| slot_owner(ended).to_owned());
-                        entry
-                            .claims
-                            .extend(claims.filter(|owner| owner.starts_with("claim/")));
-                        entry.ended.retain(|ended| !over.contains(ended));
-                        // A use that has ended meanwhile is looked for anew.
-                        entry.sweep_due = (!entry.ended.is_empty()).then_some(now);
-                    }
-                    let is_unconfirmed = entry.node.record.is_none() && entry.open_until.is_none();
-                    drop(state);
-                    // A request to create the block, whose outcome was unknown, may have been granted.
-                    let confirm = |entry: &mut Entry, known: &AddressBlock| {
-                        entry.node.confirm(&own.view(known))
-                    };
-                    if is_unconfirmed && self.ask(&own, name, confirm)? {
-                        return Ok(());
-                    }
-                    self.note(&mut self.lock(), name)?;
-                    return self.settle_claims(&own, name);
-                }
-                request
+                (request, entry.ended.clone(), is_done)
             };
             if let Some(request) = request {
                 self.free(&own, name, &request)?;
-            } else {
+            } else if !has_read && !is_done {
                 has_read = true;
                 self.read(&own, name)?;
+            } else if is_done || !self.leave_claims(&own, name)? {
+                return self.end_sweep(&own, name, &over);
             }
         }
     }
 
+    /// These owners have no slot any more, unless an outcome is still open.
+    fn end_sweep(&self, own: &Own, name: &str, over: &[String]) -> Result<(), Failure> {
+        let is_unconfirmed = {
+            let mut state = self.lock();
+            let Some(entry) = state.entries.get_mut(name) else {
+                return Ok(());
+            };
+            let now = Instant::now();
+            entry.open_until = entry.open_until.filter(|until| *until > now);
+            entry.sweep_due = entry.open_until;
+            if entry.open_until.is_none() {
+                let claims = over.iter().map(|ended| slot_owner(ended).to_owned());
+                let claims = claims.filter(|owner| owner.starts_with("claim/"));
+                entry.claims.extend(claims);
+                entry.ended.retain(|ended| !over.contains(ended));
+                // A use that has ended meanwhile is looked for anew.
+                entry.sweep_due = (!entry.ended.is_empty()).then_some(now);
+            }
+            entry.node.record.is_none() && entry.open_until.is_none()
+        };
+        // A request to create the block, whose outcome was unknown, may have been granted.
+        let confirm =
+            |entry: &mut Entry, known: &AddressBlock| entry.node.confirm(&own.view(known));
+        if is_unconfirmed && self.ask(own, name, confirm)? {
+            return Ok(());
+        }
+        self.note(&mut self.lock(), name)?;
+        self.settle_claims(own, name)
+    }
+
     /// Frees a slot of a shared block, if its owner is still the one that was read.
     pub(super) fn free(&self, own: &Own, name: &str, request: &Request<Id>) -> Result<(), Failure> {
-        let answers = self.answers();
         let patch = {
             let state = self.lock();
             let Some(seen) = state.known.get(name) else {
@@ -189,22 +176,21 @@ impl<A: Api> Service<A> {
             };
             context.patch(request)
         };
-        match patch.map(|patch| self.api.patch(name, &patch)) {
-            Some(Ok(object)) => {
-                let (_, owner) = freed(request).unzip();
-                if let Some(entry) = self.lock().entries.get_mut(name) {
-                    // Another request of the same owner may be made yet, as long as an outcome is open.
-                    let is_open = entry.open_until.is_some();
-                    entry
-                        .ended
-                        .retain(|ended| is_open || Some(ended.as_str()) != owner);
-                }
-                self.seen(own, name, Some(&object), answers)?;
-                self.let_go(name)
-            }
-            Some(Err(ApiError::Refused(_))) | None => self.read(own, name),
-            Some(Err(error)) => Err(error.into()),
+        let Some(patch) = patch else {
+            return self.read(own, name);
+        };
+        if !self.change(own, name, &patch)? {
+            return Ok(());
         }
+        let (_, owner) = freed(request).unzip();
+        if let Some(entry) = self.lock().entries.get_mut(name) {
+            // Another request of the same owner may be made yet, as long as an outcome is open.
+            let is_open = entry.open_until.is_some();
+            entry
+                .ended
+                .retain(|ended| is_open || Some(ended.as_str()) != owner);
+        }
+        self.let_go(name)
     }
 
     /// Writes how many addresses of a held block are used, for those who read it.
@@ -221,12 +207,7 @@ impl<A: Api> Service<A> {
             };
             report(&record.uid, record.turn, entry.used())
         };
-        let answers = self.answers();
-        match self.api.patch(name, &patch) {
-            Ok(object) => self.seen(&own, name, Some(&object), answers),
-            Err(ApiError::Refused(_)) => self.read(&own, name),
-            Err(error) => Err(error.into()),
-        }
+        self.change(&own, name, &patch).map(drop)
     }
 
     /// A block of this node has changed; what others want of it is shared.
@@ -372,12 +353,7 @@ impl<A: Api> Service<A> {
         for name in names {
             self.hold_again(&own, &name)?;
         }
-        let mut store = self.store();
-        store.set_adopted().map_err(|source| Failure::Record {
-            name: "of this node".to_owned(),
-            source,
-        })?;
-        drop(store);
+        self.store().set_adopted().map_err(Failure::identity)?;
         // From now on a block without a record is not this node's.
         self.lock().own = None;
         Ok(())
@@ -387,12 +363,7 @@ impl<A: Api> Service<A> {
     fn settle(&self) -> Result<(), Failure> {
         let own = self.own()?;
         self.take_stock(&own)?;
-        let mut store = self.store();
-        store.set_settled().map_err(|source| Failure::Record {
-            name: "of this node".to_owned(),
-            source,
-        })?;
-        drop(store);
+        self.store().set_settled().map_err(Failure::identity)?;
         self.lock().settle_due = None;
         Ok(())
     }
@@ -424,19 +395,11 @@ impl<A: Api> Service<A> {
                 (object::Mode::Shared(slots), _) => {
                     let before = entry.ended.len();
                     let is_own = |pod: &&SlotPod| *pod.node == *own.holder.node;
+                    let Entry { uses, ended, .. } = &mut entry;
+                    let is_unknown = |usage: &String| uses.iter().all(|one| one.owner != *usage);
                     for slot in slots {
-                        let uses = slot.pods.iter().filter(is_own).map(|pod| {
-                            if pod.interface.is_empty() {
-                                slot.owner.clone()
-                            } else {
-                                usage_of(slot, pod)
-                            }
-                        });
-                        let is_unknown =
-                            |usage: &String| entry.uses.iter().all(|one| one.owner != *usage);
-                        entry
-                            .ended
-                            .extend(uses.filter(is_unknown).collect::<Vec<_>>());
+                        let pods = slot.pods.iter().filter(is_own);
+                        ended.extend(pods.map(|pod| usage_of(slot, pod)).filter(is_unknown));
                     }
                     if entry.ended.len() == before && !block.is_unused() {
                         continue;
@@ -499,11 +462,7 @@ impl<A: Api> Service<A> {
         for name in names {
             self.note(state, &name)?;
         }
-        let outcome = self.store().set_node(uid);
-        outcome.map_err(|source| Failure::Record {
-            name: "of this node".to_owned(),
-            source,
-        })
+        self.store().set_node(uid).map_err(Failure::identity)
     }
 
     /// Raises the turn of a block with pods that is not confirmed.
@@ -549,6 +508,16 @@ impl<A: Api> Service<A> {
         }
         Ok(())
     }
+}
+
+/// Returns the request that frees the slot of an owner whose use has ended.
+fn ended_slot(entry: &Entry, view: &node::Block<Id>) -> Option<Request<Id>> {
+    let requests = entry.node.free(view, |_| false).into_iter();
+    let mut requests = requests.filter(|request| {
+        let owner = freed(request).map(|(_, owner)| owner);
+        owner.is_some_and(|owner| entry.ended.iter().any(|ended| ended == owner))
+    });
+    requests.find(|request| matches!(request.change, Change::Slot(_, None)))
 }
 
 /// Returns the slot and the owner that a request frees.

@@ -73,6 +73,14 @@ impl Server {
         self.claims.lock().unwrap().remove(&key("shop", name));
     }
 
+    /// Changes every slot of shared blocks.
+    fn for_each_slot(&self, change: impl FnMut(&mut Value)) {
+        let mut objects = self.objects.lock().unwrap();
+        let blocks = objects.values_mut();
+        let slots = blocks.filter_map(|object| object["spec"]["slots"].as_array_mut());
+        slots.flatten().for_each(change);
+    }
+
     /// The owners and pods of all slots that are not free.
     fn slots(&self) -> Vec<(String, Vec<String>)> {
         let objects = self.objects.lock().unwrap();
@@ -394,44 +402,19 @@ fn node_that_loses_the_race_for_a_claim_uses_the_address_of_the_other() {
     let before = server.claims.lock().unwrap().clone();
     let first = a.add_claimed("1", "vm", &lan).unwrap();
     let after = std::mem::replace(&mut *server.claims.lock().unwrap(), before);
-    server
-        .objects
-        .lock()
-        .unwrap()
-        .values_mut()
-        .for_each(|object| {
-            // The slot of the first one is not seen either.
-            object["spec"]["slots"]
-                .as_array_mut()
-                .unwrap()
-                .iter_mut()
-                .for_each(|slot| {
-                    if slot["pods"][0]["name"] == "1" {
-                        slot["owner"] = format!("{}-later", slot["owner"].as_str().unwrap()).into();
-                    }
-                });
-        });
+    // The slot of the first one is not seen either.
+    server.for_each_slot(|slot| {
+        if slot["pods"][0]["name"] == "1" {
+            slot["owner"] = format!("{}-later", slot["owner"].as_str().unwrap()).into();
+        }
+    });
     let swap = Arc::clone(&server);
     *server.at_claim_write.lock().unwrap() = Some(Box::new(move || {
         *swap.claims.lock().unwrap() = after;
-        swap.objects
-            .lock()
-            .unwrap()
-            .values_mut()
-            .for_each(|object| {
-                object["spec"]["slots"]
-                    .as_array_mut()
-                    .unwrap()
-                    .iter_mut()
-                    .for_each(|slot| {
-                        let owner = slot["owner"]
-                            .as_str()
-                            .unwrap()
-                            .trim_end_matches("-later")
-                            .to_owned();
-                        slot["owner"] = owner.into();
-                    });
-            });
+        swap.for_each_slot(|slot| {
+            let owner = slot["owner"].as_str().unwrap();
+            slot["owner"] = owner.trim_end_matches("-later").to_owned().into();
+        });
     }));
     assert_eq!(b.add_claimed("2", "vm", &lan).unwrap(), first);
     b.work();
