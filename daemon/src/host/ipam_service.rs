@@ -317,6 +317,22 @@ impl NodeApi {
         Ok(answer)
     }
 
+    /// Creates an object in a collection; `no_kind` is the failure of a cluster that does not have it.
+    fn create_in(
+        &self,
+        path: &str,
+        object: &Value,
+        no_kind: fn() -> ApiError,
+    ) -> Result<Value, ApiError> {
+        let created = self.send("create", &ApiRequest::post(path, object))?;
+        created.map_err(|error| match error.code() {
+            Some(404) => no_kind(),
+            // The object does not pass the schema or a policy: trying again is of no use.
+            Some(422) => ApiError::Failed(error.to_string()),
+            _ => outcome(&error),
+        })
+    }
+
     /// Reads an object of a namespace. A name that no object can have is that of none.
     fn read_named(
         &self,
@@ -345,7 +361,7 @@ impl NodeApi {
     }
 }
 
-/// What is missing where no claim can be made.
+/// The failure of a cluster without the kind of claims.
 const NO_CLAIMS: &str = "the cluster has no ipamclaims.k8s.cni.cncf.io, which keep the addresses of \"sticky\": \"owner\": \
     install their CRD, or leave \"sticky\" out";
 
@@ -385,13 +401,7 @@ impl Api for NodeApi {
     }
 
     fn create(&self, object: &Value) -> Result<Value, ApiError> {
-        let created = self.send("create", &ApiRequest::post(PATH, object))?;
-        created.map_err(|error| match error.code() {
-            Some(404) => no_kind(),
-            // The object does not pass the schema or a policy: trying again is of no use.
-            Some(422) => ApiError::Failed(error.to_string()),
-            _ => outcome(&error),
-        })
+        self.create_in(PATH, object, no_kind)
     }
 
     fn patch(&self, name: &str, patch: &Value) -> Result<Value, ApiError> {
@@ -438,13 +448,9 @@ impl Api for NodeApi {
     }
 
     fn create_claim(&self, namespace: &str, object: &Value) -> Result<(), ApiError> {
-        let request = ApiRequest::post(claim::list_path(namespace), object);
-        let created = self.send("create", &request)?.map(drop);
-        created.map_err(|error| match error.code() {
-            Some(404) => ApiError::Failed(NO_CLAIMS.to_owned()),
-            Some(422) => ApiError::Failed(error.to_string()),
-            _ => outcome(&error),
-        })
+        let no_claims = || ApiError::Failed(NO_CLAIMS.to_owned());
+        self.create_in(&claim::list_path(namespace), object, no_claims)
+            .map(drop)
     }
 
     fn patch_claim(&self, namespace: &str, name: &str, patch: &Value) -> Result<(), ApiError> {

@@ -13,6 +13,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
+use ipam::wire::Allocation;
 use serde_json::{Value, json};
 
 use self::{
@@ -144,10 +145,16 @@ fn fails<T>(outcome: anyhow::Result<T>, expected: &str) -> anyhow::Result<()> {
 
 /// Gives a pod an address, or fails with the service's reason.
 fn add(member: &Member, pod: &str, ipam: &Value) -> anyhow::Result<String> {
-    match member.add(pod, ipam)? {
+    give(member, fleet::allocation(pod, ipam)?)
+}
+
+/// Gives what an allocation asks for, or fails with the service's reason.
+fn give(member: &Member, allocation: Allocation) -> anyhow::Result<String> {
+    let (node, pod) = (&member.node.name, allocation.pod.name.clone());
+    match member.allocate(allocation)? {
         Outcome::Given(address) => Ok(address),
-        Outcome::Refused(reason) => anyhow::bail!("{}: {pod}: {reason}", member.node.name),
-        Outcome::Lost => anyhow::bail!("{}: {pod}: no answer", member.node.name),
+        Outcome::Refused(reason) => anyhow::bail!("{node}: {pod}: {reason}"),
+        Outcome::Lost => anyhow::bail!("{node}: {pod}: no answer"),
     }
 }
 

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::{
     add, del_until_done, fails,
-    fleet::{Fleet, Member, Outcome, allocation},
+    fleet::{Fleet, Member, allocation},
+    give,
     history::History,
     large, small,
 };
@@ -52,11 +53,7 @@ fn delete(fleet: &Fleet, name: &str) -> anyhow::Result<()> {
 fn add_claimed(member: &Member, pod: &str, claim: &str, ipam: &Value) -> anyhow::Result<String> {
     let mut allocation = allocation(pod, ipam)?;
     claim.clone_into(&mut allocation.claim);
-    match member.allocate(allocation)? {
-        Outcome::Given(address) => Ok(address),
-        Outcome::Refused(reason) => anyhow::bail!("{}: {pod}: {reason}", member.node.name),
-        Outcome::Lost => anyhow::bail!("{}: {pod}: no answer", member.node.name),
-    }
+    give(member, allocation)
 }
 
 /// Returns the slots of claims.
@@ -161,10 +158,7 @@ pub(super) fn sticky(fleet: &Fleet) -> anyhow::Result<()> {
     let add_sticky = |member: &Member| {
         let mut allocation = allocation("web-0", &ipam)?;
         uid.clone_into(&mut allocation.pod.uid);
-        match member.allocate(allocation)? {
-            Outcome::Given(address) => anyhow::Ok(address),
-            other => anyhow::bail!("{other:?}"),
-        }
+        give(member, allocation)
     };
     let address = add_sticky(one)?;
     one.del("web-0")?;
