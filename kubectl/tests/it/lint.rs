@@ -1,6 +1,6 @@
 //! `lint` of files, directories and pipes, with its exit statuses.
 
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use serde_json::json;
 
@@ -24,6 +24,12 @@ spec:
     metadata: {annotations: {k8s.v1.cni.cncf.io/networks: storage}}
     spec: {containers: [{name: c}]}
 "#;
+
+/// Returns the arguments that check the standard input against a cluster.
+fn cluster_args(kubeconfig: &Path) -> [&str; 5] {
+    let kubeconfig = kubeconfig.to_str().unwrap();
+    ["lint", "--cluster", "-", "--kubeconfig", kubeconfig]
+}
 
 #[test]
 fn valid_objects_from_stdin_exit_with_0() {
@@ -268,8 +274,7 @@ fn networks_are_read_from_the_cluster() {
         "metadata": {"name": "storage", "namespace": "shop"}, "spec": {"config": r#"{"cniVersion":"1.0.0","type":"bridge"}"#}});
     let server = Cluster::start(&[(path, 200, nad)]);
     let kubeconfig = server.kubeconfig();
-    let kubeconfig = kubeconfig.to_str().unwrap();
-    let args = ["lint", "--cluster", "-", "--kubeconfig", kubeconfig];
+    let args = cluster_args(&kubeconfig);
     assert_eq!(answer(&args, pod).0, 0);
     let args = [&args[..], &["--context", "other"]].concat();
     let (status, report) = answer(&args, pod);
@@ -301,8 +306,7 @@ fn pods_of_the_cluster_count_once() {
         let pods = [("/api/v1/pods", 200, list(pods))];
         let server = lan_cluster(&[others, &pods[..]].concat());
         let kubeconfig = server.kubeconfig();
-        let kubeconfig = kubeconfig.to_str().unwrap();
-        let args = ["lint", "--cluster", "-", "--kubeconfig", kubeconfig];
+        let args = cluster_args(&kubeconfig);
         let (status, report) = answer(&args, &deployment);
         assert_eq!(status, 0, "{report}");
         report["findings"].clone()
@@ -356,13 +360,7 @@ fn definitions_of_the_cluster_are_compared() {
     let pods = ("/api/v1/pods", 200, list(json!([])));
     let server = Cluster::start(&[(nads, 200, list(others)), pods]);
     let kubeconfig = server.kubeconfig();
-    let args = [
-        "lint",
-        "--cluster",
-        "-",
-        "--kubeconfig",
-        kubeconfig.to_str().unwrap(),
-    ];
+    let args = cluster_args(&kubeconfig);
     // The file's own definition counts, not the one that it replaces.
     let (status, report) = answer(&args, &nad("mine", "10.20.3.0/24").to_string());
     assert_eq!((status, &report["warnings"]), (0, &json!(1)), "{report}");
@@ -394,13 +392,7 @@ fn pods_that_cannot_be_read_are_a_note() {
     let kubeconfig = server.kubeconfig();
     let pod = VALID.split_once("---\n").unwrap().1;
     let pod = pod.replace("networks: storage", "networks: lan");
-    let args = [
-        "lint",
-        "--cluster",
-        "-",
-        "--kubeconfig",
-        kubeconfig.to_str().unwrap(),
-    ];
+    let args = cluster_args(&kubeconfig);
     let output = run(&args, &pod);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
