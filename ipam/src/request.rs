@@ -166,6 +166,8 @@ impl Context<'_> {
 
     /// Returns a slot with one more owner: a claim's keeps its other pods, unless there are too many.
     fn slot_with(&self, slot: usize, owner: &Owner<Id>) -> Option<Value> {
+        // Nobody waits any more for what was asked for.
+        (self.pod)(&owner.pod)?;
         let mut value = self.slot(Some(owner));
         let usage = Usage::parse(&owner.pod);
         if let (Some(seen), Some(usage), Some(pods)) =
@@ -225,12 +227,16 @@ impl Context<'_> {
             .collect()
     }
 
+    /// Returns a slot with its owner. An owner whose use has ended since the request was made has none: without a pod the slot would not say
+    /// which node frees it.
     fn slot(&self, owner: Option<&Owner<Id>>) -> Value {
-        let Some(owner) = owner else {
-            return json!({"owner": "", "pods": []});
-        };
-        let pods: Vec<Value> = (self.pod)(&owner.pod).iter().map(slot_pod).collect();
-        json!({"owner": slot_owner(&owner.pod), "pods": pods})
+        let used = owner.and_then(|owner| Some((owner, (self.pod)(&owner.pod)?)));
+        match used {
+            Some((owner, pod)) => {
+                json!({"owner": slot_owner(&owner.pod), "pods": [slot_pod(&pod)]})
+            }
+            None => json!({"owner": "", "pods": []}),
+        }
     }
 }
 
@@ -434,6 +440,21 @@ mod tests {
             ],
         ];
         assert_eq!(patch_of_share, json!(expected.concat()));
+        // The pod was deleted before the request was sent.
+        let without = Context {
+            pod: &|_| None,
+            ..context(&own, Some(&held))
+        };
+        let patch_without = without.patch(&share).unwrap();
+        let written = patch_without.as_array().unwrap().iter();
+        let written: Vec<_> = written
+            .filter(|step| step["path"] == "/spec/slots")
+            .collect();
+        assert_eq!(written.len(), 1);
+        assert!(
+            written[0]["value"][7] == json!({"owner": "", "pods": []}),
+            "{written:?}"
+        );
 
         let spec = json!({"schema": 1, "space": "", "first": "10.20.3.0", "turn": 2, "mode": "shared", "slots": slots});
         let shared = stored(json!({"metadata": {"name": "10.20.3.0"}, "spec": spec}));
