@@ -258,6 +258,8 @@ impl<A: Api> Service<A> {
             };
             let mut slots = slots.iter().enumerate();
             slots.find_map(|(number, slot)| {
+                // A pod's own slot is freed by the protocol of its block.
+                Reference::parse(&slot.owner)?;
                 let is_over = |pod: &SlotPod| {
                     let usage = usage_of(slot, pod);
                     *pod.node == *own.holder.node && entry.ended.contains(&usage)

@@ -555,6 +555,23 @@ fn use_begins_again_only_when_the_end_of_the_former_one_is_settled() {
 }
 
 #[test]
+fn slot_of_a_pod_is_not_left_as_that_of_a_claim() {
+    let server = Server::with_nodes(&["a"]);
+    let a = Machine::new(&server, "a");
+    a.add("1", &ipam("10.30.0.0/28")).unwrap();
+    a.del("1");
+    let own = a.service.own().unwrap();
+    assert!(!a.service.leave_claims(&own, "10.30.0.0").unwrap());
+    assert_eq!(
+        server.slots()[0].1,
+        ["1"],
+        "it has an owner and says on which node"
+    );
+    a.work();
+    assert_eq!(server.slots(), []);
+}
+
+#[test]
 fn slot_with_a_pod_is_not_freed_with_its_claim() {
     let server = Server::with_nodes(&["a"]);
     let a = Machine::new(&server, "a");
