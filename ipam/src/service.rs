@@ -4,7 +4,9 @@
 //! without the lock: other pods get their addresses meanwhile, or wait for the outcome of this exchange.
 
 mod choice;
+pub mod dispatch;
 mod entry;
+pub mod guest;
 mod housekeeping;
 #[cfg(test)]
 mod tests;
@@ -19,6 +21,7 @@ use serde_json::Value;
 use self::choice::{Step, Unusable};
 use self::entry::Entry;
 use crate::config::{self, ConfigError, Definition};
+use crate::guest::PoolError;
 use crate::node::{Change, Outcome, Request};
 use crate::object::{self, AddressBlock, Holder};
 use crate::range::Range;
@@ -62,6 +65,20 @@ pub enum Failure {
     Config(#[from] ConfigError),
     #[error("the pod has no uid in CNI_ARGS: K8S_POD_UID has to be set, as kubelet does")]
     NoUid,
+    #[error(
+        "the pod has no namespace and name in CNI_ARGS: K8S_POD_NAMESPACE and K8S_POD_NAME have to be set, as kubelet does"
+    )]
+    NoPod,
+    #[error(
+        "definitions of whereabouts are not served: set ipam.whereabouts in Multus' chart, or use the type multus-ipam"
+    )]
+    NotServed,
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    #[error(
+        "IPPools are in namespace {found}, but this node's are in {own}: set ipam.whereaboutsNamespace in Multus' chart to the one that whereabouts uses, or delete pools that nobody uses any more"
+    )]
+    OtherNamespace { found: String, own: String },
     #[error("{0}")]
     Full(String),
     #[error("cannot reach the API server: {0}")]
@@ -82,7 +99,10 @@ pub enum Failure {
 impl Failure {
     /// Returns whether the same request may succeed later.
     fn is_temporary(&self) -> bool {
-        !matches!(self, Self::Config(_) | Self::NoUid | Self::Unassigned(_))
+        !matches!(
+            self,
+            Self::Config(_) | Self::NoUid | Self::NoPod | Self::Unassigned(_)
+        )
     }
 }
 
@@ -221,15 +241,10 @@ impl<A: Api> Service<A> {
             Ask::Allocate(allocation) => self.add(allocation),
             Ask::Check(attachment) => self.check(attachment).map(|()| Vec::new()),
             Ask::Release(attachment) => self.del(attachment).map(|()| Vec::new()),
+            Ask::ReleaseFrom(from) => self.del(&from.attachment).map(|()| Vec::new()),
             Ask::Collect { network, valid } => self.collect(network, valid).map(|()| Vec::new()),
         };
-        match outcome {
-            Ok(grants) => Answer::Done(grants),
-            Err(failure) => Answer::Failed {
-                is_temporary: failure.is_temporary(),
-                reason: failure.to_string(),
-            },
-        }
+        answer(outcome)
     }
 
     /// Gives an address of each list of ranges, or none.
@@ -653,6 +668,16 @@ impl State {
 impl Attachment {
     fn text(&self) -> String {
         format!("{} of container {}", self.ifname, self.container)
+    }
+}
+
+fn answer(outcome: Result<Vec<Grant>, Failure>) -> Answer {
+    match outcome {
+        Ok(grants) => Answer::Done(grants),
+        Err(failure) => Answer::Failed {
+            is_temporary: failure.is_temporary(),
+            reason: failure.to_string(),
+        },
     }
 }
 

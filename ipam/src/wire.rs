@@ -16,6 +16,8 @@ pub enum Ask {
     Check(Attachment),
     /// DEL: the addresses are free again.
     Release(Attachment),
+    /// DEL of a network whose pools may have an address of the attachment that this node has no record of, as those of `whereabouts`.
+    ReleaseFrom(Allocation),
     /// GC: the addresses of a network are free again but those of the valid attachments.
     Collect {
         network: String,
@@ -76,13 +78,11 @@ impl Ask {
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let value: Value = serde_json::from_slice(bytes).ok()?;
         Some(match value.get("verb")?.as_str()? {
-            "allocate" => Self::Allocate(Allocation {
-                attachment: Attachment::read(&value)?,
-                pod: Pod::read(value.get("pod")?)?,
-                network: text(&value, "network")?,
-                ipam: value.get("ipam")?.as_object()?.clone(),
-            }),
+            "allocate" => Self::Allocate(Allocation::read(&value)?),
             "check" => Self::Check(Attachment::read(&value)?),
+            "release" if value.get("ipam").is_some() => {
+                Self::ReleaseFrom(Allocation::read(&value)?)
+            }
             "release" => Self::Release(Attachment::read(&value)?),
             "collect" => Self::Collect {
                 network: text(&value, "network")?,
@@ -95,13 +95,9 @@ impl Ask {
     /// Returns the document of the request.
     pub fn document(&self) -> Vec<u8> {
         let document = match self {
-            Self::Allocate(allocation) => {
-                let Attachment { container, ifname } = &allocation.attachment;
-                json!({
-                    "verb": "allocate", "container": container, "ifname": ifname, "pod": allocation.pod.value(),
-                    "network": allocation.network, "ipam": allocation.ipam,
-                })
-            }
+            Self::Allocate(allocation) => allocation.request("allocate"),
+            // A service that does not know the other keys frees what it has a record of.
+            Self::ReleaseFrom(allocation) => allocation.request("release"),
             Self::Check(attachment) => attachment_request("check", attachment),
             Self::Release(attachment) => attachment_request("release", attachment),
             Self::Collect { network, valid } => {
@@ -154,6 +150,24 @@ impl Answer {
 fn attachment_request(verb: &str, attachment: &Attachment) -> Value {
     let Attachment { container, ifname } = attachment;
     json!({"verb": verb, "container": container, "ifname": ifname})
+}
+
+impl Allocation {
+    fn read(value: &Value) -> Option<Self> {
+        Some(Self {
+            attachment: Attachment::read(value)?,
+            pod: Pod::read(value.get("pod")?)?,
+            network: text(value, "network")?,
+            ipam: value.get("ipam")?.as_object()?.clone(),
+        })
+    }
+
+    fn request(&self, verb: &str) -> Value {
+        let Attachment { container, ifname } = &self.attachment;
+        json!({
+            "verb": verb, "container": container, "ifname": ifname, "pod": self.pod.value(), "network": self.network, "ipam": self.ipam,
+        })
+    }
 }
 
 impl Attachment {
@@ -220,7 +234,8 @@ mod tests {
             valid: vec![attachment.clone()],
         };
         for ask in [
-            Ask::Allocate(allocation),
+            Ask::Allocate(allocation.clone()),
+            Ask::ReleaseFrom(allocation),
             Ask::Check(attachment.clone()),
             Ask::Release(attachment),
             collect,

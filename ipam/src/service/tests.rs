@@ -25,7 +25,7 @@ enum Fate {
 }
 
 #[derive(Default)]
-struct Server {
+pub(super) struct Server {
     objects: Mutex<BTreeMap<String, Value>>,
     /// Node and uid.
     nodes: Mutex<BTreeMap<String, String>>,
@@ -52,7 +52,7 @@ fn child<'a>(value: &'a mut Value, key: &str) -> &'a mut Value {
 }
 
 /// Applies a JSON patch; `None` when a test fails.
-fn patched(object: &Value, patch: &Value) -> Option<Value> {
+pub(super) fn patched(object: &Value, patch: &Value) -> Option<Value> {
     let mut object = object.clone();
     for step in patch.as_array().unwrap() {
         let place = step["path"].as_str().unwrap();
@@ -75,7 +75,7 @@ fn patched(object: &Value, patch: &Value) -> Option<Value> {
 }
 
 impl Server {
-    fn with_nodes(nodes: &[&str]) -> Arc<Self> {
+    pub(super) fn with_nodes(nodes: &[&str]) -> Arc<Self> {
         let server = Self::default();
         for node in nodes {
             server.register(node, "1");
@@ -140,7 +140,7 @@ impl Server {
     }
 }
 
-fn lost() -> ApiError {
+pub(super) fn lost() -> ApiError {
     ApiError::Unknown("no answer".to_owned())
 }
 
@@ -214,7 +214,7 @@ impl Api for Arc<Server> {
 }
 
 /// The times of tests: nothing has to be awaited.
-const TIMES: Times = Times {
+pub(super) const TIMES: Times = Times {
     patience: Duration::from_secs(20),
     sharing: Duration::from_secs(5),
     look_again: Duration::from_millis(1),
