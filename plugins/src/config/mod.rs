@@ -24,6 +24,7 @@ pub(crate) mod tap;
 pub(crate) mod tuning;
 pub(crate) mod vlan;
 pub(crate) mod vrf;
+pub(crate) mod whereabouts;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -31,6 +32,7 @@ use std::net::IpAddr;
 use cni::config::NetworkConfig;
 use cni::types::{Dns, Route};
 use cni::version::Version;
+use ipam::guest::TYPE as WHEREABOUTS;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -86,7 +88,10 @@ pub fn faults(network: &NetworkConfig, has_resource: bool) -> Vec<Fault> {
                 );
                 faults.push(Fault::new(kind, true, text));
             }
-            Some(Ok(())) => faults.extend(unreachable_gateways(&call, kind)),
+            Some(Ok(())) => {
+                faults.extend(unreachable_gateways(&call, kind));
+                faults.extend(without_effect(&call, kind));
+            }
             None => {}
         }
     }
@@ -177,6 +182,19 @@ fn unreachable_gateways(call: &Call, plugin: &str) -> Vec<Fault> {
         .collect()
 }
 
+/// Returns the keys that ours accepts for the sake of the program that it stands for.
+fn without_effect(call: &Call, plugin: &str) -> Option<Fault> {
+    let keys = match plugin {
+        WHEREABOUTS => whereabouts::without_effect(call),
+        _ => Vec::new(),
+    };
+    let text = format!(
+        "reads {} only in its own program: where multus-daemon serves it, leave them out",
+        keys.join(", ")
+    );
+    (!keys.is_empty()).then(|| Fault::new(plugin, false, text))
+}
+
 /// Fails for a configuration that a plugin refuses before it touches anything.
 pub(crate) type Check = fn(&Call) -> Result<()>;
 
@@ -205,6 +223,9 @@ pub(crate) const CHECKS: &[(&str, Check)] = &[
     ("tuning", tuning::check),
     ("vlan", vlan::check),
     ("vrf", |call| vrf::Config::load(call).map(drop)),
+    (WHEREABOUTS, |call| {
+        whereabouts::Config::load(call, None).map(drop)
+    }),
 ];
 
 /// The `ipam` object of a configuration, as far as the calling plugin reads it.
@@ -427,7 +448,8 @@ mod tests {
             json!({"type": "static", "addresses": [{"address": "10.1.2.3/24", "gateway": "10.1.2.1"}]}),
             json!({"type": "static"}),
             json!({"type": "dhcp"}),
-            json!({"type": "whereabouts", "range": "x"}),
+            json!({"type": "whereabouts", "range": "10.1.2.0/24", "exclude": ["10.1.2.0/28"]}),
+            json!({"type": "other", "range": "x"}),
             json!({}),
         ] {
             check(&with_ipam(&ipam), &[]);
@@ -492,6 +514,25 @@ mod tests {
                 "assigns gateway 10.9.9.9, which is outside the network of 10.1.2.3/24, so pods cannot use it: choose another",
             )],
         );
+    }
+
+    #[test]
+    fn keys_of_whereabouts_without_effect_are_named_once() {
+        check(
+            &with_ipam(
+                &json!({"type": "whereabouts", "ipRanges": [{"range": "10.1.2.0/24"}], "log_level": "debug",
+                "kubernetes": {"kubeconfig": "/x"}, "leader_lease_duration": 1500}),
+            ),
+            &[(
+                "whereabouts",
+                false,
+                "reads kubernetes, log_level, leader_lease_duration only in its own program: where multus-daemon serves it, leave them out",
+            )],
+        );
+        let sliced =
+            json!({"type": "whereabouts", "range": "10.1.2.0/24", "node_slice_size": "/26"});
+        let faults = faults(&with_ipam(&sliced), true);
+        assert!(faults[0].is_refused && faults[0].text.contains("slices of nodes are not served"));
     }
 
     #[test]
