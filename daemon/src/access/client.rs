@@ -101,6 +101,10 @@ impl ApiRequest {
         request
     }
 
+    pub(crate) fn delete(path: impl Into<String>, options: &impl Serialize) -> Self {
+        Self::new(Method::DELETE, path).with(options)
+    }
+
     fn with(mut self, object: &impl Serialize) -> Self {
         let bytes = serde_json::to_vec(object);
         self.body = bytes

@@ -1,5 +1,5 @@
-//! The IPAM service of this daemon: serves our plugin `multus-ipam`, which gives addresses of ranges that all nodes share. What it decides
-//! is in the crate `ipam`; here are its socket, its requests to the API server and its threads.
+//! The IPAM service of this daemon: serves our plugins `multus-ipam`, which gives addresses of ranges that all nodes share, and
+//! `whereabouts`. What it decides is in the crate `ipam`; here are its socket, its requests to the API server and its threads.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -14,8 +14,13 @@ use std::{
 };
 
 use ipam::{
+    guest::record::Records,
     object::{GROUP, NODE_LABEL, PATH, RESOURCE, VERSION},
-    service::{Api, ApiError, Service, Times},
+    service::{
+        Api, ApiError, Service, Times,
+        dispatch::Services,
+        guest::{self, Guest, Objects},
+    },
     store::Store,
     wire::{self, Answer, Ask},
 };
@@ -71,6 +76,8 @@ pub struct Parts {
     pub metrics: Arc<Metrics>,
     /// The name of this node's Node.
     pub node: String,
+    /// The namespace of the pools of whereabouts, if these are served.
+    pub whereabouts: Option<String>,
     /// Unset until there is access to the API server.
     pub cluster: Arc<OnceLock<Cluster>>,
 }
@@ -83,14 +90,22 @@ pub fn start(parts: Parts, paths: &Paths, seen: &Root) -> anyhow::Result<NodeSer
     })
 }
 
-type NodeIpam = Service<NodeApi>;
+type NodeIpam = Services<NodeApi, NodeApi>;
+
+/// The directory, below that of the records, of those about pools of whereabouts.
+const GUEST_RECORDS: &str = "whereabouts";
 
 /// Serves until the service is stopped.
 fn serve(parts: &Parts, turn: &Turn) -> io::Result<()> {
-    let store = Store::open(proc_path(&turn.dir))?;
-    let api = NodeApi(Arc::clone(&parts.cluster));
-    let service = Service::resume(api, store, &parts.node, Times::default())?;
-    let service = Arc::new(service);
+    let dir = proc_path(&turn.dir);
+    let api = || NodeApi(Arc::clone(&parts.cluster));
+    let times = Times::default();
+    let guest = parts.whereabouts.as_ref().map(|namespace| {
+        let records = Records::open(dir.join(GUEST_RECORDS))?;
+        Guest::resume(api(), records, namespace, times)
+    });
+    let blocks = Service::resume(api(), Store::open(dir)?, &parts.node, times)?;
+    let service = Arc::new(Services::new(blocks, guest.transpose()?));
     info!("the IPAM service gives this node's addresses");
     let (wake, woken) = mpsc::sync_channel(1);
     let (worker, own) = (Arc::clone(&service), parts.clone());
@@ -156,7 +171,7 @@ fn serve_caller(service: &NodeIpam, metrics: &Metrics, mut stream: UnixStream) {
     let verb = match ask {
         Ask::Allocate(_) => "add",
         Ask::Check(_) => "check",
-        Ask::Release(_) => "del",
+        Ask::Release(_) | Ask::ReleaseFrom(_) => "del",
         Ask::Collect { .. } => "gc",
     };
     if let Answer::Failed { reason, .. } = &answer {
@@ -236,6 +251,22 @@ impl NodeApi {
         written.map_err(|error| outcome(&error))
     }
 
+    /// Creates an object in a collection; `no_kind` says what a cluster lacks that does not have it.
+    fn created(
+        &self,
+        path: &str,
+        object: &Value,
+        no_kind: fn() -> ApiError,
+    ) -> Result<Value, ApiError> {
+        let created = self.cluster()?.request(&ApiRequest::post(path, object));
+        created.map_err(|error| match error.code() {
+            Some(404) => no_kind(),
+            // The object does not pass the schema or a policy: trying again is of no use.
+            Some(422) => ApiError::Failed(error.to_string()),
+            _ => outcome(&error),
+        })
+    }
+
     /// Returns an object, or `None` where there is none.
     fn read(&self, path: &str) -> Result<Option<Value>, ApiError> {
         match self.cluster()?.request(&ApiRequest::get(path)) {
@@ -281,13 +312,7 @@ impl Api for NodeApi {
     }
 
     fn create(&self, object: &Value) -> Result<Value, ApiError> {
-        let created = self.cluster()?.request(&ApiRequest::post(PATH, object));
-        created.map_err(|error| match error.code() {
-            Some(404) => no_kind(),
-            // The object does not pass the schema or a policy: trying again is of no use.
-            Some(422) => ApiError::Failed(error.to_string()),
-            _ => outcome(&error),
-        })
+        self.created(PATH, object, no_kind)
     }
 
     fn patch(&self, name: &str, patch: &Value) -> Result<Value, ApiError> {
@@ -307,5 +332,23 @@ impl Api for NodeApi {
         let list = self.read(&format!("/api/v1/pods?limit=1&fieldSelector={selector}"))?;
         let items = list.as_ref().and_then(|list| list.get("items")?.as_array());
         Ok(items.is_none_or(|items| !items.is_empty()))
+    }
+}
+
+impl Objects for NodeApi {
+    fn get(&self, path: &str) -> Result<Option<Value>, ApiError> {
+        self.read(path)
+    }
+
+    fn create(&self, path: &str, object: &Value) -> Result<Value, ApiError> {
+        self.created(path, object, guest::no_kind)
+    }
+
+    fn patch(&self, path: &str, steps: &Value) -> Result<Value, ApiError> {
+        self.write(&ApiRequest::json_patch(path, steps))
+    }
+
+    fn delete(&self, path: &str, options: &Value) -> Result<(), ApiError> {
+        self.write(&ApiRequest::delete(path, options)).map(drop)
     }
 }

@@ -29,7 +29,7 @@ pub trait Objects: Send + Sync {
     /// Creates an object in a collection.
     fn create(&self, path: &str, object: &Value) -> Result<Value, ApiError>;
     /// Applies a JSON patch (RFC 6902).
-    fn patch(&self, path: &str, patch: &Value) -> Result<Value, ApiError>;
+    fn patch(&self, path: &str, steps: &Value) -> Result<Value, ApiError>;
     /// Removes an object under the preconditions of these options.
     fn delete(&self, path: &str, options: &Value) -> Result<(), ApiError>;
 }
@@ -735,7 +735,7 @@ fn path(namespace: &str, resource: &str, name: &str) -> String {
 /// Returns the failure of a request for a kind that the cluster does not have.
 pub fn no_kind() -> ApiError {
     ApiError::Failed(format!(
-        "the cluster has no {POOLS} or {RESERVATIONS} of {API_VERSION}: install the resource definitions of whereabouts, or use the type multus-ipam"
+        "the cluster has no {POOLS} or {RESERVATIONS} of {API_VERSION}: install the resource definitions of whereabouts, correct ipam.whereaboutsNamespace, or use the type multus-ipam"
     ))
 }
 
