@@ -83,19 +83,29 @@ pub fn faults(network: &NetworkConfig, has_resource: bool) -> Vec<Fault> {
                     && faults.iter().any(|fault| fault.plugin == kind) => {}
             Some(Err(error)) => {
                 let text = format!(
-                    "refuses its configuration: {}: correct the definition",
+                    "refuses its configuration{}: {}: correct the definition",
+                    if kind == WHEREABOUTS {
+                        " where multus-daemon serves it"
+                    } else {
+                        ""
+                    },
                     error.msg
                 );
-                faults.push(Fault::new(kind, true, text));
+                // The program of that name may accept it.
+                faults.push(Fault::new(kind, kind != WHEREABOUTS, text));
             }
-            Some(Ok(())) => {
-                faults.extend(unreachable_gateways(&call, kind));
-                faults.extend(without_effect(&call, kind));
-            }
+            Some(Ok(())) => faults.extend(unreachable_gateways(&call, kind)),
             None => {}
         }
     }
     faults
+}
+
+/// Returns the keys of `whereabouts` in a network that only its own program reads.
+pub fn keys_without_effect(network: &NetworkConfig) -> Vec<String> {
+    let own = calls(network).filter(|(kind, _)| *kind == WHEREABOUTS);
+    own.flat_map(|(_, call)| whereabouts::without_effect(&call))
+        .collect()
 }
 
 /// Returns the ranges of which `host-local` hands out addresses in a network, when its configuration is right.
@@ -180,19 +190,6 @@ fn unreachable_gateways(call: &Call, plugin: &str) -> Vec<Fault> {
             Fault::new(plugin, false, text)
         })
         .collect()
-}
-
-/// Returns the keys that ours accepts for the sake of the program that it stands for.
-fn without_effect(call: &Call, plugin: &str) -> Option<Fault> {
-    let keys = match plugin {
-        WHEREABOUTS => whereabouts::without_effect(call),
-        _ => Vec::new(),
-    };
-    let text = format!(
-        "reads {} only in its own program: where multus-daemon serves it, leave them out",
-        keys.join(", ")
-    );
-    (!keys.is_empty()).then(|| Fault::new(plugin, false, text))
 }
 
 /// Fails for a configuration that a plugin refuses before it touches anything.
@@ -517,22 +514,24 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_whereabouts_without_effect_are_named_once() {
+    fn whereabouts_may_be_served_by_its_own_program() {
+        let network = with_ipam(
+            &json!({"type": "whereabouts", "ipRanges": [{"range": "10.1.2.0/24"}], "log_level": "debug",
+            "kubernetes": {"kubeconfig": "/x"}, "leader_lease_duration": 1500}),
+        );
+        check(&network, &[]);
+        let expected = ["kubernetes", "log_level", "leader_lease_duration"];
+        assert_eq!(keys_without_effect(&network), expected);
         check(
             &with_ipam(
-                &json!({"type": "whereabouts", "ipRanges": [{"range": "10.1.2.0/24"}], "log_level": "debug",
-                "kubernetes": {"kubeconfig": "/x"}, "leader_lease_duration": 1500}),
+                &json!({"type": "whereabouts", "range": "10.1.2.0/24", "node_slice_size": "/26"}),
             ),
             &[(
                 "whereabouts",
                 false,
-                "reads kubernetes, log_level, leader_lease_duration only in its own program: where multus-daemon serves it, leave them out",
+                "refuses its configuration where multus-daemon serves it: ipam.node_slice_size: slices of nodes are not served by multus-ipam yet; remove the key, or let whereabouts serve this network: correct the definition",
             )],
         );
-        let sliced =
-            json!({"type": "whereabouts", "range": "10.1.2.0/24", "node_slice_size": "/26"});
-        let faults = faults(&with_ipam(&sliced), true);
-        assert!(faults[0].is_refused && faults[0].text.contains("slices of nodes are not served"));
     }
 
     #[test]
