@@ -22,18 +22,23 @@ enum Fate {
     Away,
     /// It is made when [`Cluster::land`] is called, and from now on the server cannot be reached.
     Cut,
+    /// It is made after what [`Cluster::rival`] does.
+    Beaten,
 }
 
+/// Objects by their paths.
+type Stored = BTreeMap<String, Value>;
 type Write = Box<dyn Fn(&Cluster) -> Result<Value, ApiError> + Send>;
 
 /// A connection to an API server with the two kinds.
 #[derive(Default)]
 pub(in crate::service) struct Cluster {
-    objects: Arc<Mutex<BTreeMap<String, Value>>>,
+    objects: Arc<Mutex<Stored>>,
     /// The fates of requests that change something; the last one is next.
     fates: Mutex<Vec<Fate>>,
     is_away: Mutex<bool>,
     late: Mutex<Vec<Write>>,
+    rival: Mutex<Option<fn(&mut Stored)>>,
     requests: Mutex<Vec<String>>,
     count: Arc<AtomicU64>,
     has_no_kind: bool,
@@ -79,6 +84,11 @@ impl Cluster {
                 Err(lost())
             }
             Fate::Away => Err(lost()),
+            Fate::Beaten => {
+                let rival = self.rival.lock().unwrap().take().unwrap();
+                rival(&mut self.objects.lock().unwrap());
+                write(self)
+            }
         }
     }
 
@@ -89,7 +99,7 @@ impl Cluster {
         }
     }
 
-    fn put(&self, objects: &mut BTreeMap<String, Value>, path: &str, mut object: Value) -> Value {
+    fn put(&self, objects: &mut Stored, path: &str, mut object: Value) -> Value {
         let count = self.count.fetch_add(1, Ordering::Relaxed).to_string();
         let metadata = object["metadata"].as_object_mut().unwrap();
         metadata
@@ -519,6 +529,67 @@ fn request_that_may_still_land_keeps_the_record_until_it_is_settled() {
     assert_eq!(machine.files(), 0);
 }
 
+#[test]
+fn reservation_that_lands_later_is_removed_by_what_is_on_disk() {
+    let cluster = Arc::new(Cluster::default());
+    let settled = Duration::from_mins(2);
+    let mut machine = Machine::with_times(&cluster, Times { settled, ..TIMES });
+    machine.guest.create_pool(&used(&small())).unwrap();
+    *cluster.fates.lock().unwrap() = vec![Fate::Cut, Fate::Made];
+    machine.add("web", &small()).unwrap_err();
+    machine.restart("a");
+    *cluster.is_away.lock().unwrap() = false;
+    machine.work();
+    cluster.assert_free();
+    cluster.land();
+    machine.times = TIMES;
+    machine.restart("a");
+    machine.work();
+    cluster.assert_free();
+}
+
+#[test]
+fn address_that_another_pool_gives_meanwhile_is_left_to_it() {
+    let cluster = Arc::new(Cluster::default());
+    let machine = Machine::new(&cluster);
+    machine.guest.create_pool(&used(&small())).unwrap();
+    *cluster.rival.lock().unwrap() = Some(|objects| {
+        let path = path("kube-system", RESERVATIONS, "10.0.0.1");
+        let of =
+            json!({"kind": "", "metadata": {"name": "10.0.0.1"}, "spec": {"podref": "shop/other"}});
+        objects.insert(path, of);
+    });
+    *cluster.fates.lock().unwrap() = vec![Fate::Beaten, Fate::Made];
+    assert_eq!(machine.add("web", &small()).unwrap(), "10.0.0.2/29");
+    let (pools, reservations) = cluster.taken();
+    assert_eq!(pools, ["2 shop/web web"]);
+    assert_eq!(reservations, ["10.0.0.1 shop/other", "10.0.0.2 shop/web"]);
+}
+
+#[test]
+fn reservation_is_made_again_when_the_next_container_came_between() {
+    let cluster = Arc::new(Cluster::default());
+    let machine = Machine::new(&cluster);
+    machine.add("web", &small()).unwrap();
+    machine.del("web");
+    // The reference takes the pod's address over after our reservation is removed, and before the pool's entry is.
+    *cluster.rival.lock().unwrap() = Some(|objects| {
+        let pool = objects
+            .get_mut(&path("kube-system", POOLS, "10.0.0.0-29"))
+            .unwrap();
+        pool["spec"]["allocations"]["1"]["id"] = "web-again".into();
+        pool["metadata"]["resourceVersion"] = "again".into();
+    });
+    *cluster.fates.lock().unwrap() = vec![Fate::Beaten, Fate::Made];
+    machine.work();
+    let kept = (
+        vec!["1 shop/web web-again".to_owned()],
+        vec!["10.0.0.1 shop/web".to_owned()],
+    );
+    assert_eq!(cluster.taken(), kept);
+    assert_eq!(machine.files(), 0);
+}
+
 fn used(ipam: &Value) -> Use {
     let mut record = Record::new(attachment("x"), Pod::default(), "", Progress::Asked);
     let definition = Definition::parse(ipam.as_object().unwrap()).unwrap();
@@ -588,10 +659,10 @@ fn del_ends_a_request_that_is_under_way() {
         range,
         Instant::now() + TIMES.patience,
     );
-    let granted = machine
-        .guest
-        .finish(&asked.attachment, granted.map(|grant| vec![grant]));
-    assert!(matches!(granted, Err(Failure::Cancelled)), "{granted:?}");
+    for granted in [granted.map(|grant| vec![grant]), Ok(Vec::new())] {
+        let granted = machine.guest.finish(&asked.attachment, granted);
+        assert!(matches!(granted, Err(Failure::Cancelled)), "{granted:?}");
+    }
     assert_eq!(machine.guest.work(), None, "the request is still under way");
     drop(turn);
     machine.work();
