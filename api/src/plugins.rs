@@ -10,6 +10,9 @@ pub const COMMON_DIR: &str = "/opt/cni/bin";
 pub const PROGRAM: &str = "multus-cni-plugins";
 /// The plugin that only a daemon which serves pods gives addresses to.
 pub const CLUSTER_IPAM: &str = "multus-ipam";
+/// The plugin of another project, which a daemon that serves its pools installs into [`PLUGIN_DIR`]. It is in no list of ours: what is installed
+/// elsewhere under this name would take the place of that project's program.
+pub const WHEREABOUTS: &str = "whereabouts";
 /// The names of the plugins, in the order of the alphabet.
 pub const NAMES: &[&str] = &[
     "bandwidth",

@@ -265,7 +265,6 @@ impl App {
             Arc::clone(reconciler),
             Arc::clone(&self.cluster),
             self.identity.node.clone(),
-            self.config.ipam,
         );
         let leasing = tokio::spawn(async move {
             tokio::join!(leases, addresses);

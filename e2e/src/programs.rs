@@ -15,6 +15,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
+use serde_json::Value;
 
 use crate::{report::say, sh, test_env};
 
@@ -41,6 +42,8 @@ pub(crate) enum Module {
     Tailscale,
     /// A program of ours with the control server of the VPN's own tests.
     VpnControl,
+    /// The IPAM plugin at whose pools our daemons are guests.
+    Whereabouts,
     /// WireGuard in a program.
     Wireguard,
 }
@@ -95,6 +98,7 @@ impl Module {
             Self::SbomReader => "sbom-reader",
             Self::Tailscale => "tailscale",
             Self::VpnControl => "vpn-control",
+            Self::Whereabouts => "whereabouts",
             Self::Wireguard => "wireguard",
         }
     }
@@ -116,6 +120,8 @@ impl Module {
         match self {
             Self::Plugins => "cni",
             Self::Multus => "multus",
+            // The program has the name of its package, `cmd`.
+            Self::Whereabouts => "whereabouts",
             _ => "bin",
         }
     }
@@ -240,6 +246,21 @@ fn build(module: Module, tools: &Path, install: bool) -> anyhow::Result<()> {
     sh::run(&mut go).with_context(|| format!("cannot build {}", module.name()))?;
     fs::write(stamp_file, stamp)?;
     Ok(())
+}
+
+/// Returns the directory of a module's requirement in Go's module cache.
+pub(crate) fn directory_of(module: Module, requirement: &str) -> anyhow::Result<PathBuf> {
+    let pins = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tools")
+        .join(module.name());
+    let mut go = Command::new("go");
+    go.current_dir(pins)
+        .args(["mod", "download", "-json", requirement]);
+    let answer: Value = serde_json::from_str(&sh::run(&mut go)?)?;
+    let directory = answer["Dir"].as_str();
+    Ok(PathBuf::from(
+        directory.context("Go names no directory of the module")?,
+    ))
 }
 
 /// Returns the packages that a `tools.go` imports.

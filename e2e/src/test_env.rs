@@ -26,6 +26,8 @@ pub(crate) struct TestEnv {
     pub(crate) plugins: PathBuf,
     /// Directory of upstream Multus' programs.
     pub(crate) upstream: PathBuf,
+    /// The program of whereabouts.
+    pub(crate) whereabouts: PathBuf,
     /// Held for the run: network namespaces have fixed names, so a machine has one run at a time.
     _lock: File,
 }
@@ -59,6 +61,7 @@ impl TestEnv {
             bin: home.join("tools/bin"),
             plugins: home.join("tools/cni"),
             upstream: home.join("tools/multus"),
+            whereabouts: home.join("tools/whereabouts/cmd"),
             _lock: lock,
         })
     }

@@ -44,7 +44,7 @@ const WHEREABOUTS_KEYS: [&str; 15] = [
     "name",
 ];
 /// Its keys for leader election, logs, its reconciler and its access to the API server, which have none here.
-const WHEREABOUTS_IGNORED: [&str; 12] = [
+const WHEREABOUTS_IGNORED: [&str; 15] = [
     "datastore",
     "kubernetes",
     "log_file",
@@ -57,6 +57,9 @@ const WHEREABOUTS_IGNORED: [&str; 12] = [
     "etcd_host",
     "etcd_username",
     "etcd_password",
+    "etcd_key_file",
+    "etcd_cert_file",
+    "etcd_ca_cert_file",
 ];
 const WHEREABOUTS_RANGE_KEYS: [&str; 5] = [
     "range",
@@ -96,6 +99,16 @@ pub enum ConfigError {
     Exclude(Subnet),
     #[error("ipam.type: {0:?} is not served here; write \"multus-ipam\"")]
     Type(String),
+    #[error(
+        "ipam.node_slice_size: slices of nodes are not served by multus-ipam yet; remove the key, or let whereabouts serve this network"
+    )]
+    NodeSlices,
+    #[error("ipam: whereabouts gives no address of {subnet}, {why}; choose another range")]
+    NoPool { subnet: Subnet, why: &'static str },
+    #[error(
+        "ipam.network_name: the pool's name would be {0:?}, which is none of an object; write small letters, digits and dashes"
+    )]
+    PoolName(String),
 }
 
 /// For how long a pod's address stays its own.
@@ -135,7 +148,7 @@ fn parse_own(ipam: &Map<String, Value>) -> Result<Definition, ConfigError> {
     let mut known = KEYS.to_vec();
     known.push("resolvConf");
     check_keys(ipam, "", &known)?;
-    let excluded = exclusions(ipam, "")?;
+    let excluded = exclusions(ipam, "", str::parse)?;
     let mut lists = Vec::new();
     if ipam.contains_key("subnet") {
         lists.push(vec![own_range(ipam, "")?]);
@@ -198,9 +211,9 @@ fn own_range(map: &Map<String, Value>, place: &str) -> Result<Range, ConfigError
 fn parse_whereabouts(ipam: &Map<String, Value>) -> Result<Definition, ConfigError> {
     let known = [&WHEREABOUTS_KEYS[..], &WHEREABOUTS_IGNORED[..]].concat();
     check_keys(ipam, "", &known)?;
-    let gateway = address(ipam, "gateway", "")?;
+    let gateway = whereabouts_gateway(ipam)?;
     let mut lists = Vec::new();
-    if ipam.contains_key("range") {
+    if text(ipam, "range", "")?.is_some() {
         lists.push(vec![whereabouts_range(ipam, gateway, "")?]);
     }
     for (index, value) in array(ipam, "ipRanges", "")?.iter().enumerate() {
@@ -227,7 +240,8 @@ fn parse_whereabouts(ipam: &Map<String, Value>) -> Result<Definition, ConfigErro
     })
 }
 
-/// A range as `whereabouts` writes it: a subnet, which may have bits behind its prefix, or `first-last/length`.
+/// A range as `whereabouts` writes it: a subnet, which may have bits behind its prefix, or `first-last/length`, whose limits count more than
+/// those of their own keys.
 fn whereabouts_range(
     map: &Map<String, Value>,
     gateway: Option<IpAddr>,
@@ -238,30 +252,58 @@ fn whereabouts_range(
     let wrong = in_place(at);
     let (first, rest) = match written.split_once('-') {
         Some((first, rest)) => (
-            Some(range::parse_address(first.trim()).map_err(&wrong)?),
+            Some(sloppy_address(first.trim()).map_err(&wrong)?),
             rest.trim(),
         ),
         None => (None, written),
     };
-    let subnet = match rest.parse() {
-        Err(RangeError::HostBits { subnet, .. }) => subnet,
-        other => other.map_err(&wrong)?,
-    };
+    let subnet = sloppy_subnet(rest).map_err(&wrong)?;
     let last = match (first, rest.split_once('/')) {
-        (Some(_), Some((last, _))) => Some(range::parse_address(last).map_err(&wrong)?),
+        (Some(_), Some((last, _))) => Some(sloppy_address(last).map_err(&wrong)?),
         _ => None,
     };
     let limits = Limits {
-        first: address(map, "range_start", place)?.or(first),
-        last: address(map, "range_end", place)?.or(last),
+        first: first.or(address_in(map, "range_start", place, sloppy_address)?),
+        last: last.or(address_in(map, "range_end", place, sloppy_address)?),
         gateway: gateway.filter(|gateway| subnet.contains(*gateway)),
     };
     let range = Range::new(subnet, limits).map_err(&wrong)?;
-    let excluded = exclusions(map, place)?;
+    let excluded = exclusions(map, place, sloppy_subnet)?;
     if let Some(outside) = excluded.iter().find(|excluded| !meets(subnet, **excluded)) {
         return Err(ConfigError::Exclude(*outside));
     }
     range.without(&excluded).map_err(wrong)
+}
+
+/// Reads the gateway of the form of `whereabouts`, which need not be in a range.
+pub(crate) fn whereabouts_gateway(map: &Map<String, Value>) -> Result<Option<IpAddr>, ConfigError> {
+    address_in(map, "gateway", "", sloppy_address)
+}
+
+/// Reads a subnet as `whereabouts` does: bits behind the prefix do not count.
+fn sloppy_subnet(written: &str) -> Result<Subnet, RangeError> {
+    match without_zeros(written).parse() {
+        Err(RangeError::HostBits { subnet, .. }) => Ok(subnet),
+        other => other,
+    }
+}
+
+fn sloppy_address(written: &str) -> Result<IpAddr, RangeError> {
+    range::parse_address(&without_zeros(written))
+}
+
+/// Returns an IPv4 address without zeros in front of its numbers: `whereabouts` reads these as decimal numbers, and others as octal ones.
+fn without_zeros(written: &str) -> String {
+    if written.contains(':') {
+        return written.to_owned();
+    }
+    let (address, length) = written.split_at(written.find('/').unwrap_or(written.len()));
+    let number = |part: &str| match part.trim_start_matches('0') {
+        "" if !part.is_empty() => "0".to_owned(),
+        rest => rest.to_owned(),
+    };
+    let numbers: Vec<_> = address.split('.').map(number).collect();
+    numbers.join(".") + length
 }
 
 /// Checks lists of one definition against each other and takes the exclusions out.
@@ -315,14 +357,18 @@ fn meets(one: Subnet, other: Subnet) -> bool {
     one.contains(other.first()) || other.contains(one.first())
 }
 
-fn exclusions(map: &Map<String, Value>, place: &str) -> Result<Vec<Subnet>, ConfigError> {
+fn exclusions(
+    map: &Map<String, Value>,
+    place: &str,
+    parse: fn(&str) -> Result<Subnet, RangeError>,
+) -> Result<Vec<Subnet>, ConfigError> {
     let read = |(index, value): (usize, &Value)| {
         let place = format!("{place}exclude[{index}]");
         let written = value
             .as_str()
             .ok_or_else(|| kind(&place, "an address or a subnet"))?;
         let subnet = if written.contains('/') {
-            written.parse()
+            parse(written)
         } else {
             range::parse_address(written).map(Subnet::from)
         };
@@ -390,7 +436,16 @@ fn address(
     key: &str,
     place: &str,
 ) -> Result<Option<IpAddr>, ConfigError> {
-    let read = text(map, key, place)?.map(range::parse_address).transpose();
+    address_in(map, key, place, range::parse_address)
+}
+
+fn address_in(
+    map: &Map<String, Value>,
+    key: &str,
+    place: &str,
+    parse: fn(&str) -> Result<IpAddr, RangeError>,
+) -> Result<Option<IpAddr>, ConfigError> {
+    let read = text(map, key, place)?.map(parse).transpose();
     read.map_err(in_place(format!("{place}{key}")))
 }
 
@@ -406,7 +461,7 @@ fn array<'a>(
     }
 }
 
-fn kind(place: &str, expected: &'static str) -> ConfigError {
+pub(crate) fn kind(place: &str, expected: &'static str) -> ConfigError {
     let place = place.to_owned();
     ConfigError::Kind { place, expected }
 }

@@ -3,10 +3,11 @@
 //! [`range`] says which addresses a network may give, and in which block of 32 an address is.
 //! [`config`] reads definitions, [`object`] the blocks of the API, and [`node`] is what a node does with one; these decide without I/O and
 //! without a clock. [`service`] is what a node's daemon does for its pods: it keeps the [`store`] of records, sends what [`request`] writes, and
-//! answers what comes by [`wire`].
+//! answers what comes by [`wire`]. Of pools of `whereabouts` it is a [`guest`].
 
 pub mod claim;
 pub mod config;
+pub mod guest;
 pub mod node;
 pub mod object;
 pub mod range;

@@ -174,6 +174,14 @@ impl Range {
         bits.map_or(self.subnet.first, |bits| address(bits, is_ipv4))
     }
 
+    /// Returns the addresses that the range may give, in ascending order.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        let is_ipv4 = self.subnet.first.is_ipv4();
+        let parts = self.parts.iter();
+        parts
+            .flat_map(move |(first, last)| (*first..=*last).map(move |bits| address(bits, is_ipv4)))
+    }
+
     /// Returns whether the range may give this address.
     pub fn contains(&self, address: IpAddr) -> bool {
         let value = bits(address);
@@ -290,6 +298,17 @@ impl Subnet {
     /// Returns whether the address is of this subnet.
     pub fn contains(self, other: IpAddr) -> bool {
         other.is_ipv4() == self.first.is_ipv4() && self.first <= other && other <= self.last()
+    }
+
+    /// Returns how far an address is behind the first one, or `None` when it is not of this subnet.
+    pub fn offset(self, other: IpAddr) -> Option<u128> {
+        self.contains(other).then(|| bits(other) - bits(self.first))
+    }
+
+    /// Returns the address so far behind the first one, or `None` when the subnet is not as large.
+    pub fn at(self, offset: u128) -> Option<IpAddr> {
+        let is_inside = offset <= host_mask(self.length, self.first);
+        is_inside.then(|| address(bits(self.first) + offset, self.first.is_ipv4()))
     }
 
     /// Returns the address after the network address, or `None` when the subnet has no network address.

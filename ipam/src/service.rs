@@ -6,7 +6,9 @@
 mod choice;
 mod claims;
 mod counts;
+pub mod dispatch;
 mod entry;
+pub mod guest;
 mod housekeeping;
 #[cfg(test)]
 mod tests;
@@ -25,6 +27,7 @@ use self::counts::{Conflicts, Lists};
 use self::entry::Entry;
 use crate::claim::{ClaimError, Reference, Usage};
 use crate::config::{self, ConfigError, Definition};
+use crate::guest::PoolError;
 use crate::node::{Change, Outcome, Request};
 use crate::object::{self, AddressBlock, Holder};
 use crate::range::Range;
@@ -80,6 +83,20 @@ pub enum Failure {
     Config(#[from] ConfigError),
     #[error("the pod has no uid in CNI_ARGS: K8S_POD_UID has to be set, as kubelet does")]
     NoUid,
+    #[error(
+        "the pod has no namespace and name in CNI_ARGS: K8S_POD_NAMESPACE and K8S_POD_NAME have to be set, as kubelet does"
+    )]
+    NoPod,
+    #[error(
+        "definitions of whereabouts are not served: set ipam.whereabouts in Multus' chart, or use the type multus-ipam"
+    )]
+    NotServed,
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    #[error(
+        "IPPools are in namespace {found}, but this node's are in {own}: set ipam.whereaboutsNamespace in Multus' chart to the one that whereabouts uses, or delete pools that nobody uses any more"
+    )]
+    OtherNamespace { found: String, own: String },
     #[error("{0}")]
     Full(String),
     /// An address was asked for that the network does not give.
@@ -115,7 +132,7 @@ impl Failure {
     fn is_temporary(&self) -> bool {
         !matches!(
             self,
-            Self::Config(_) | Self::NoUid | Self::Unassigned(_) | Self::Chosen(_)
+            Self::Config(_) | Self::NoUid | Self::NoPod | Self::Unassigned(_) | Self::Chosen(_)
         )
     }
 }
@@ -264,15 +281,10 @@ impl<A: Api> Service<A> {
             Ask::Allocate(allocation) => self.add(allocation),
             Ask::Check(attachment) => self.check(attachment).map(|()| Vec::new()),
             Ask::Release(attachment) => self.del(attachment).map(|()| Vec::new()),
+            Ask::ReleaseFrom(from) => self.del(&from.attachment).map(|()| Vec::new()),
             Ask::Collect { network, valid } => self.collect(network, valid).map(|()| Vec::new()),
         };
-        match outcome {
-            Ok(grants) => Answer::Done(grants),
-            Err(failure) => Answer::Failed {
-                is_temporary: failure.is_temporary(),
-                reason: failure.to_string(),
-            },
-        }
+        answer(outcome)
     }
 
     /// Gives an address of each list of ranges, or none.
@@ -760,6 +772,16 @@ fn chosen(definition: &Definition, addresses: &[IpAddr]) -> Result<Vec<Vec<Range
         lists[place] = vec![range];
     }
     Ok(lists)
+}
+
+fn answer(outcome: Result<Vec<Grant>, Failure>) -> Answer {
+    match outcome {
+        Ok(grants) => Answer::Done(grants),
+        Err(failure) => Answer::Failed {
+            is_temporary: failure.is_temporary(),
+            reason: failure.to_string(),
+        },
+    }
 }
 
 fn now() -> u64 {

@@ -16,7 +16,7 @@ use crate::wire::{Attachment, Pod, all, text};
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// A name that no two directories share.
 const UUID: &str = "/proc/sys/kernel/random/uuid";
-const SCHEMA: u64 = 1;
+pub(crate) const SCHEMA: u64 = 1;
 const IDENTITY: &str = "identity.json";
 /// The directory of the records of blocks.
 pub const BLOCKS: &str = "blocks";
@@ -202,7 +202,7 @@ impl Use {
 }
 
 /// Reads a document of this schema.
-fn document(bytes: &[u8]) -> Option<Value> {
+pub(crate) fn document(bytes: &[u8]) -> Option<Value> {
     let value: Value = serde_json::from_slice(bytes).ok()?;
     (value.get("schema")?.as_u64()? == SCHEMA).then_some(value)
 }
@@ -249,8 +249,7 @@ impl Identity {
 impl Store {
     /// Opens the directory, or makes it.
     pub fn open(dir: impl Into<PathBuf>) -> io::Result<Self> {
-        let boot = fs::read_to_string(BOOT_ID)?;
-        Self::open_in_boot(dir, boot.trim())
+        Self::open_in_boot(dir, &boot_id()?)
     }
 
     /// Opens the directory in this boot.
@@ -378,8 +377,13 @@ impl Store {
     }
 }
 
+/// Returns the name of this boot.
+pub(crate) fn boot_id() -> io::Result<String> {
+    Ok(fs::read_to_string(BOOT_ID)?.trim().to_owned())
+}
+
 /// Writes beside the file and renames: readers see all or nothing.
-fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".");
     new.push(NEW);

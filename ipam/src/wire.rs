@@ -11,10 +11,6 @@ pub const SOCKET: &str = "/run/cni/multus-ipam.sock";
 
 /// The request of a plugin. Keys that the service does not know come from the plugin of another release, during an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there is one for each connection"
-)]
 pub enum Ask {
     /// ADD: an address of each list of ranges.
     Allocate(Allocation),
@@ -22,6 +18,8 @@ pub enum Ask {
     Check(Attachment),
     /// DEL: the addresses are free again.
     Release(Attachment),
+    /// DEL of a network whose pools may have an address of the attachment that this node has no record of, as those of `whereabouts`.
+    ReleaseFrom(Allocation),
     /// GC: the addresses of a network are free again but those of the valid attachments.
     Collect {
         network: String,
@@ -86,18 +84,11 @@ impl Ask {
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let value: Value = serde_json::from_slice(bytes).ok()?;
         Some(match value.get("verb")?.as_str()? {
-            "allocate" => Self::Allocate(Allocation {
-                attachment: Attachment::read(&value)?,
-                pod: Pod::read(value.get("pod")?)?,
-                network: text(&value, "network")?,
-                ipam: value.get("ipam")?.as_object()?.clone(),
-                addresses: match value.get("addresses") {
-                    Some(list) => all(list, |value| value.as_str()?.parse().ok())?,
-                    None => Vec::new(),
-                },
-                claim: text(&value, "claim").unwrap_or_default(),
-            }),
+            "allocate" => Self::Allocate(Allocation::read(&value)?),
             "check" => Self::Check(Attachment::read(&value)?),
+            "release" if value.get("ipam").is_some() => {
+                Self::ReleaseFrom(Allocation::read(&value)?)
+            }
             "release" => Self::Release(Attachment::read(&value)?),
             "collect" => Self::Collect {
                 network: text(&value, "network")?,
@@ -110,14 +101,9 @@ impl Ask {
     /// Returns the document of the request.
     pub fn document(&self) -> Vec<u8> {
         let document = match self {
-            Self::Allocate(allocation) => {
-                let Attachment { container, ifname } = &allocation.attachment;
-                json!({
-                    "verb": "allocate", "container": container, "ifname": ifname, "pod": allocation.pod.value(),
-                    "network": allocation.network, "ipam": allocation.ipam, "claim": allocation.claim,
-                    "addresses": allocation.addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>(),
-                })
-            }
+            Self::Allocate(allocation) => allocation.request("allocate"),
+            // A service that does not know the other keys frees what it has a record of.
+            Self::ReleaseFrom(allocation) => allocation.request("release"),
             Self::Check(attachment) => attachment_request("check", attachment),
             Self::Release(attachment) => attachment_request("release", attachment),
             Self::Collect { network, valid } => {
@@ -170,6 +156,30 @@ impl Answer {
 fn attachment_request(verb: &str, attachment: &Attachment) -> Value {
     let Attachment { container, ifname } = attachment;
     json!({"verb": verb, "container": container, "ifname": ifname})
+}
+
+impl Allocation {
+    fn read(value: &Value) -> Option<Self> {
+        Some(Self {
+            attachment: Attachment::read(value)?,
+            pod: Pod::read(value.get("pod")?)?,
+            network: text(value, "network")?,
+            ipam: value.get("ipam")?.as_object()?.clone(),
+            addresses: match value.get("addresses") {
+                Some(list) => all(list, |value| value.as_str()?.parse().ok())?,
+                None => Vec::new(),
+            },
+            claim: text(value, "claim").unwrap_or_default(),
+        })
+    }
+
+    fn request(&self, verb: &str) -> Value {
+        let Attachment { container, ifname } = &self.attachment;
+        json!({
+            "verb": verb, "container": container, "ifname": ifname, "pod": self.pod.value(), "network": self.network, "ipam": self.ipam,
+            "claim": self.claim, "addresses": self.addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>(),
+        })
+    }
 }
 
 impl Attachment {
@@ -239,7 +249,8 @@ mod tests {
             valid: vec![attachment.clone()],
         };
         for ask in [
-            Ask::Allocate(allocation),
+            Ask::Allocate(allocation.clone()),
+            Ask::ReleaseFrom(allocation),
             Ask::Check(attachment.clone()),
             Ask::Release(attachment),
             collect,

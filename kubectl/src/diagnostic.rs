@@ -76,6 +76,14 @@ pub(crate) enum Diagnostic {
     /// A plugin of somebody else.
     #[error("plugin \"{kind}\" does not come with Multus: every node needs it")]
     ForeignPlugin { kind: String },
+    /// The plugin of another project, whose pools a daemon may serve.
+    #[error(
+        "plugin \"whereabouts\" is served with the value ipam.whereabouts of Multus' chart; without it every node needs its program"
+    )]
+    PoolsOfWhereabouts,
+    /// Keys that only that project's program reads.
+    #[error("whereabouts: only its own program reads {}", keys.join(", "))]
+    KeysWithoutEffect { keys: Vec<String> },
     /// A key that its plugin ignores, and that is similar to one that it reads.
     #[error("{plugin} ignores key \"{key}\"; did you mean \"{meant}\"?")]
     SimilarKey {
@@ -206,9 +214,11 @@ impl Diagnostic {
     pub(crate) fn severity(&self) -> Severity {
         match self {
             Self::Addresses { fault, .. } => fault.severity(),
-            Self::ConfigOnNodes { .. } | Self::ForeignPlugin { .. } | Self::Unread { .. } => {
-                Severity::Note
-            }
+            Self::ConfigOnNodes { .. }
+            | Self::ForeignPlugin { .. }
+            | Self::Unread { .. }
+            | Self::PoolsOfWhereabouts
+            | Self::KeysWithoutEffect { .. } => Severity::Note,
             Self::Config(fault) | Self::Request { fault, .. } if fault.is_refused => {
                 Severity::Error
             }

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use api::plugins::NAMES;
+use api::plugins::{NAMES, WHEREABOUTS};
 use cni::version::SUPPORTED;
 use plan::{
     ANNOTATION_KEYS, Attachment, DEFAULT_NETWORK_ANNOTATION, Definitions, Inputs,
@@ -149,6 +149,10 @@ pub(crate) fn definition(definition: &Definition, netconf: &Netconf) -> Vec<Diag
             let has_resource = nad.resource_name.is_some();
             let faults = plugins::config::faults(&attachment.config, has_resource).into_iter();
             diagnostics.extend(faults.map(Diagnostic::Config));
+            let keys = plugins::config::keys_without_effect(&attachment.config);
+            if !keys.is_empty() {
+                diagnostics.push(Diagnostic::KeysWithoutEffect { keys });
+            }
         }
     }
     diagnostics
@@ -165,6 +169,7 @@ fn similar_plugins(attachment: &Attachment) -> Vec<Diagnostic> {
         .flatten()
         .filter(|kind| !NAMES.contains(kind) && *kind != ANY_PLUGIN);
     let similar = others.map(|kind| match (suggest::plugin(kind), kind.to_owned()) {
+        (_, kind) if kind == WHEREABOUTS => Diagnostic::PoolsOfWhereabouts,
         (Some(meant), kind) => Diagnostic::SimilarPlugin { kind, meant },
         (None, kind) => Diagnostic::ForeignPlugin { kind },
     });

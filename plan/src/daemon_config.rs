@@ -70,6 +70,8 @@ pub struct Config {
     pub dhcp: bool,
     /// Whether the daemon gives addresses that are unique in the cluster.
     pub ipam: bool,
+    /// The namespace of the pools of whereabouts, of which the daemon gives addresses, too.
+    pub whereabouts: Option<String>,
     /// The limit of concurrent connections to the socket; `None` means no limit.
     pub connection_limit: Option<usize>,
     /// The limit of concurrent ADDs and DELs; `None` derives it from the node's processors.
@@ -175,6 +177,7 @@ impl Config {
         known_keys::check_types(&raw)?;
         let word = |key| json::non_empty(&raw, key);
         let auto = |value: Option<String>| value.filter(|text| !text.eq_ignore_ascii_case("auto"));
+        let whereabouts = word("whereabouts")?.filter(|_| json::boolean(&raw, "ipam") == Ok(true));
         let config = Self {
             socket_dir: path(&raw, "socketDir")?.unwrap_or_else(|| api::DEFAULT_SOCKET_DIR.into()),
             cni_dir: path(&raw, "cniDir")?.unwrap_or_else(|| api::DEFAULT_CNI_DIR.into()),
@@ -192,9 +195,10 @@ impl Config {
             certificate: certificate::Settings::read(&raw)?,
             kubelet_dir: path(&raw, "kubeletDir")?.unwrap_or_else(|| "/var/lib/kubelet".into()),
             detach_on_uninstall: json::boolean(&raw, "detachOnUninstall")?,
-            own_plugins: OwnPlugins::read(&raw)?,
+            own_plugins: OwnPlugins::read(&raw, whereabouts.is_some())?,
             dhcp: json::boolean(&raw, "dhcp")?,
             ipam: json::boolean(&raw, "ipam")?,
+            whereabouts,
             dynamic_networks: json::boolean(&raw, "dynamicNetworks")?,
             connection_limit: number(&raw, "connectionLimit", usize::MAX)?,
             verbs_at_once: number(&raw, "verbsAtOnce", MAX_VERBS)?,
@@ -349,6 +353,33 @@ mod tests {
         // Upstream's configuration may have an object under this key.
         let request = br#"{"name": "n", "clusterNetwork": "a", "ipam": {"type": "host-local"}}"#;
         config.netconf(request).unwrap();
+    }
+
+    #[test]
+    fn pools_of_whereabouts_are_served_only_with_addresses() {
+        for (value, expected) in [
+            (json!({"ipam": true}), None),
+            (json!({"whereabouts": "kube-system"}), None),
+            (json!({"ipam": true, "whereabouts": ""}), None),
+            (
+                json!({"ipam": true, "whereabouts": "kube-system"}),
+                Some("kube-system"),
+            ),
+        ] {
+            let config = config(value).unwrap();
+            assert_eq!(config.whereabouts.as_deref(), expected);
+            let names = config.own_plugins.names;
+            assert_eq!(names.contains(&"whereabouts"), expected.is_some());
+        }
+        let ipam =
+            json!({"ipam": true, "whereabouts": "a", "ownPlugins": {"skip": ["whereabouts"]}});
+        assert!(
+            !config(ipam)
+                .unwrap()
+                .own_plugins
+                .names
+                .contains(&"whereabouts")
+        );
     }
 
     #[track_caller]

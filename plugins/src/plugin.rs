@@ -135,6 +135,8 @@ pub(crate) const PLUGINS: &[Plugin] = &[
     },
 ];
 
+/// Returns the plugin of a name. That of another project is not in the table, so that no list installs it.
 pub(crate) fn find(name: &str) -> Option<&'static Plugin> {
-    PLUGINS.iter().find(|plugin| plugin.name == name)
+    let mut all = PLUGINS.iter().chain([&ipam::WHEREABOUTS]);
+    all.find(|plugin| plugin.name == name)
 }

@@ -256,6 +256,7 @@ mod tests {
     fn names_are_those_that_daemon_and_chart_know() {
         let names: Vec<_> = PLUGINS.iter().map(|plugin| plugin.name).collect();
         assert_eq!(names, api::plugins::NAMES);
+        assert_eq!(ipam::guest::TYPE, api::plugins::WHEREABOUTS);
         assert_eq!(NAME, api::plugins::PROGRAM);
     }
 

@@ -1,5 +1,5 @@
-//! The IPAM service of this daemon: serves our plugin `multus-ipam`, which gives addresses of ranges that all nodes share. What it decides
-//! is in the crate `ipam`; here are its socket, its requests to the API server and its threads.
+//! The IPAM service of this daemon: serves our plugins `multus-ipam`, which gives addresses of ranges that all nodes share, and
+//! `whereabouts`. What it decides is in the crate `ipam`; here are its socket, its requests to the API server and its threads.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -15,8 +15,13 @@ use std::{
 
 use ipam::{
     claim,
+    guest::record::Records,
     object::{GROUP, KIND, NODE_LABEL, PATH, RESOURCE, VERSION},
-    service::{Api, ApiError, Service, Times},
+    service::{
+        Api, ApiError, Service, Times,
+        dispatch::Services,
+        guest::{self, Guest, Objects},
+    },
     store::{BLOCKS, Store, is_over},
     wire::{self, Answer, Ask},
 };
@@ -84,6 +89,8 @@ pub struct Parts {
     pub metrics: Arc<Metrics>,
     /// The name of this node's Node.
     pub node: String,
+    /// The namespace of the pools of whereabouts, if these are served.
+    pub whereabouts: Option<String>,
     /// Unset until there is access to the API server.
     pub cluster: Arc<OnceLock<Cluster>>,
 }
@@ -96,17 +103,25 @@ pub fn start(parts: Parts, paths: &Paths, seen: &Root) -> anyhow::Result<NodeSer
     })
 }
 
-type NodeIpam = Service<NodeApi>;
+type NodeIpam = Services<NodeApi, NodeApi>;
+
+/// The directory, below that of the records, of those about pools of whereabouts.
+const GUEST_RECORDS: &str = "whereabouts";
 
 /// Serves until the service is stopped.
 fn serve(parts: &Parts, turn: &Turn) -> io::Result<()> {
-    let store = Store::open(proc_path(&turn.dir))?;
-    let api = NodeApi {
+    let dir = proc_path(&turn.dir);
+    let api = || NodeApi {
         cluster: Arc::clone(&parts.cluster),
         metrics: Arc::clone(&parts.metrics),
     };
-    let service = Service::resume(api, store, &parts.node, Times::default())?;
-    let service = Arc::new(service);
+    let times = Times::default();
+    let guest = parts.whereabouts.as_ref().map(|namespace| {
+        let records = Records::open(dir.join(GUEST_RECORDS))?;
+        Guest::resume(api(), records, namespace, times)
+    });
+    let blocks = Service::resume(api(), Store::open(dir)?, &parts.node, times)?;
+    let service = Arc::new(Services::new(blocks, guest.transpose()?));
     info!("the IPAM service gives this node's addresses");
     let (wake, woken) = mpsc::sync_channel(1);
     let (worker, own, waker) = (Arc::clone(&service), parts.clone(), wake.clone());
@@ -173,7 +188,7 @@ fn serve_caller(service: &NodeIpam, metrics: &Metrics, mut stream: UnixStream) {
     let verb = match ask {
         Ask::Allocate(_) => "add",
         Ask::Check(_) => "check",
-        Ask::Release(_) => "del",
+        Ask::Release(_) | Ask::ReleaseFrom(_) => "del",
         Ask::Collect { .. } => "gc",
     };
     if let Answer::Failed { reason, .. } = &answer {
@@ -456,6 +471,25 @@ impl Api for NodeApi {
     fn patch_claim(&self, namespace: &str, name: &str, patch: &Value) -> Result<(), ApiError> {
         let status = format!("{}/status", claim::path(namespace, name));
         self.write("patch", &ApiRequest::json_patch(status, patch))
+            .map(drop)
+    }
+}
+
+impl Objects for NodeApi {
+    fn get(&self, path: &str) -> Result<Option<Value>, ApiError> {
+        self.read("get", path)
+    }
+
+    fn create(&self, path: &str, object: &Value) -> Result<Value, ApiError> {
+        self.create_in(path, object, guest::no_kind)
+    }
+
+    fn patch(&self, path: &str, steps: &Value) -> Result<Value, ApiError> {
+        self.write("patch", &ApiRequest::json_patch(path, steps))
+    }
+
+    fn delete(&self, path: &str, options: &Value) -> Result<(), ApiError> {
+        self.write("delete", &ApiRequest::delete(path, options))
             .map(drop)
     }
 }

@@ -1,4 +1,5 @@
-//! Addresses for the whole cluster, if the option `ipam` is on: the daemon that serves the node gives them to our plugin `multus-ipam`.
+//! Addresses for the whole cluster, if the option `ipam` is on: the daemon that serves the node gives them to our plugins `multus-ipam` and,
+//! with the option of this name, `whereabouts`.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,14 +12,9 @@ use crate::{
 };
 
 /// Runs for ever. Of two daemons only the one that serves the node takes part.
-pub async fn run(
-    reconciler: Arc<NodeReconciler>,
-    cluster: Arc<OnceLock<Cluster>>,
-    node: String,
-    is_wanted: bool,
-) {
+pub async fn run(reconciler: Arc<NodeReconciler>, cluster: Arc<OnceLock<Cluster>>, node: String) {
     let paths = Paths::new(&reconciler.config.cni_dir);
-    if !is_wanted {
+    if !reconciler.config.ipam {
         let remove = move |_: &NodeReconciler, seen: Option<&Root>| {
             if let Some(seen) = seen {
                 paths.remove(seen);
@@ -32,6 +28,7 @@ pub async fn run(
             root: Arc::clone(&reconciler.root),
             metrics: Arc::clone(&reconciler.metrics),
             node: node.clone(),
+            whereabouts: reconciler.config.whereabouts.clone(),
             cluster: Arc::clone(&cluster),
         };
         ipam_service::start(parts, &paths, seen)

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
-use api::plugins::{CLUSTER_IPAM, PROGRAM};
+use api::plugins::{CLUSTER_IPAM, PROGRAM, WHEREABOUTS};
 use node::{
     dirs::CniDirs,
     install::{InstallError, Installation, Outcome},
@@ -27,7 +27,8 @@ impl NodeReconciler {
         let searched: Vec<&Path> = searched.map(PathBuf::as_path).collect();
         let (mut free, mut taken) = (Vec::new(), Vec::new());
         let names = self.config.own_plugins.names.iter();
-        for name in names.filter(|name| **name != CLUSTER_IPAM) {
+        // No daemon gives addresses here.
+        for name in names.filter(|name| ![CLUSTER_IPAM, WHEREABOUTS].contains(name)) {
             let list = if is_taken(root, &searched, name)? {
                 &mut taken
             } else {

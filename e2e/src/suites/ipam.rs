@@ -3,6 +3,7 @@
 
 mod claims;
 mod fleet;
+mod guest;
 mod history;
 
 use std::{
@@ -32,7 +33,7 @@ use crate::{
 
 pub(crate) const NEEDS: Needs = Needs {
     debian: crate::single_node::NEEDS.debian,
-    modules: &[Module::Helm, Module::Kubernetes],
+    modules: &[Module::Helm, Module::Kubernetes, Module::Whereabouts],
 };
 
 /// How many addresses are given while everything fails; `--long` gives ten times as many.
@@ -98,6 +99,7 @@ pub(crate) fn run(
     report.check("a stateful pod has its address again", || {
         claims::sticky(&fleet)
     })?;
+    guest::run(&fleet, report)?;
     let seed = options.seed();
     let count = if options.long { GIVEN * LONG } else { GIVEN };
     say(&format!("seed    {seed}"));
@@ -415,9 +417,10 @@ fn come_and_go(
             break;
         }
         let pod = format!("f{}", next.fetch_add(1, Ordering::Relaxed));
-        let (name, ipam) = match random.below(2) {
+        let (name, ipam) = match random.below(3) {
             0 => ("small", small()),
-            _ => ("large", large()),
+            1 => ("large", large()),
+            _ => ("pool", guest::pool()),
         };
         let boot = history.boot(&member.node.name);
         match member.add(&pod, &ipam)? {
@@ -520,6 +523,7 @@ fn nothing_left(fleet: &Fleet) -> anyhow::Result<()> {
             let records = member.records()?;
             ensure!(records.is_empty(), "{}: {records:?}", member.node.name);
         }
+        fleet.ensure_pools_are_empty()?;
         for block in fleet.blocks()? {
             let spec = &block["spec"];
             let slots = spec["slots"].as_array().into_iter().flatten();

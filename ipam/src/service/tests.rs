@@ -35,7 +35,7 @@ enum Write {
 }
 
 #[derive(Default)]
-struct Server {
+pub(super) struct Server {
     objects: Mutex<BTreeMap<String, Value>>,
     /// By namespace and name.
     claims: Mutex<BTreeMap<String, Value>>,
@@ -67,7 +67,7 @@ fn child<'a>(value: &'a mut Value, key: &str) -> &'a mut Value {
 }
 
 /// Applies a JSON patch; `None` when a test fails.
-fn patched(object: &Value, patch: &Value) -> Option<Value> {
+pub(super) fn patched(object: &Value, patch: &Value) -> Option<Value> {
     let mut object = object.clone();
     for step in patch.as_array().unwrap() {
         let place = step["path"].as_str().unwrap();
@@ -94,7 +94,7 @@ fn patched(object: &Value, patch: &Value) -> Option<Value> {
 }
 
 impl Server {
-    fn with_nodes(nodes: &[&str]) -> Arc<Self> {
+    pub(super) fn with_nodes(nodes: &[&str]) -> Arc<Self> {
         let server = Self::default();
         for node in nodes {
             server.register(node, "1");
@@ -207,7 +207,7 @@ fn deleted(object: &Value) -> Value {
     object
 }
 
-fn lost() -> ApiError {
+pub(super) fn lost() -> ApiError {
     ApiError::Unknown("no answer".to_owned())
 }
 
@@ -301,7 +301,7 @@ impl Api for Arc<Server> {
 }
 
 /// The times of tests: nothing has to be awaited.
-const TIMES: Times = Times {
+pub(super) const TIMES: Times = Times {
     patience: Duration::from_secs(20),
     sharing: Duration::from_secs(5),
     look_again: Duration::from_millis(1),

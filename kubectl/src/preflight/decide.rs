@@ -222,7 +222,7 @@ fn value_changes(
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
     if values.is_on("rke2-whereabouts.enabled") {
-        let text = "it is true, but this chart does not include whereabouts: install its own chart, or pods of networks with that IPAM get no address; its CRDs stay as they are";
+        let text = "it is true: the daemons of this chart give the addresses of whereabouts' pools, and nothing of whereabouts is installed; its CRDs stay as they are";
         let path = "rke2-whereabouts.enabled";
         findings.push(Finding::new(
             Verdict::Changes,
@@ -538,7 +538,11 @@ fn lost_companion(
                 ),
             )
         }
-        Kind::Whereabouts => {
+        Kind::Whereabouts
+            if !["ipam.whereabouts", "rke2-whereabouts.enabled"]
+                .iter()
+                .any(|path| values.is_on(path)) =>
+        {
             let networks = with_ipam("whereabouts");
             if networks.is_empty() {
                 return None;
@@ -547,7 +551,7 @@ fn lost_companion(
             (
                 Verdict::Fails,
                 format!(
-                    "the upgrade removes it, and pods of {networks} get no address once the nodes no longer have whereabouts: install whereabouts' own chart first"
+                    "the upgrade removes it, and pods of {networks} get no address once the nodes no longer have whereabouts: set ipam.whereabouts to true, or install whereabouts' own chart first"
                 ),
             )
         }
@@ -643,7 +647,13 @@ fn invalid_definitions(snapshot: &ClusterSnapshot, netconf: &Netconf) -> Vec<Fin
             let is_error = diagnostic.severity() == Severity::Error;
             let verdict = match (&diagnostic, is_error, is_selected) {
                 // The findings of the pods that select it have the same error.
-                (Diagnostic::Plan(_), _, true) | (Diagnostic::ForeignPlugin { .. }, ..) => continue,
+                (Diagnostic::Plan(_), _, true)
+                | (
+                    Diagnostic::ForeignPlugin { .. }
+                    | Diagnostic::PoolsOfWhereabouts
+                    | Diagnostic::KeysWithoutEffect { .. },
+                    ..,
+                ) => continue,
                 (_, true, true) => Verdict::Fails,
                 _ => Verdict::Note,
             };

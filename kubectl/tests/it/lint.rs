@@ -235,13 +235,20 @@ fn plugins_that_every_node_needs_are_notes() {
     let definition = VALID.split("---").next().unwrap();
     let definition = definition
         .replace("bridge", "sriov")
-        .replace("host-local", "whereabouts");
+        .replace("host-local", "whereabouts")
+        .replace("\"subnet\"", "\"log_level\": \"debug\", \"range\"");
     let report = answer(&["lint", "--strict", "-"], &definition);
-    for (index, plugin) in ["sriov", "whereabouts"].iter().enumerate() {
-        let text = format!("plugin \"{plugin}\" does not come with Multus: every node needs it");
+    for (index, text) in [
+        "plugin \"sriov\" does not come with Multus: every node needs it",
+        "plugin \"whereabouts\" is served with the value ipam.whereabouts of Multus' chart; without it every node needs its program",
+        "whereabouts: only its own program reads log_level",
+    ]
+    .iter()
+    .enumerate()
+    {
         check(&report, 0, &format!("/findings/{index}/text"), &json!(text));
+        check(&report, 0, &format!("/findings/{index}/severity"), &json!("note"));
     }
-    check(&report, 0, "/findings/1/severity", &json!("note"));
 }
 
 #[test]

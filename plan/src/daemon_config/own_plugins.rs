@@ -1,6 +1,6 @@
 //! Reads the key `ownPlugins` of the daemon's file.
 
-use api::plugins::NAMES;
+use api::plugins::{NAMES, WHEREABOUTS};
 use serde_json::{Map, Value};
 
 use crate::{daemon_config::ConfigError, json};
@@ -28,8 +28,12 @@ pub enum OwnPluginsError {
 }
 
 impl OwnPlugins {
-    /// Reads the key; without it, all plugins are installed and searched last.
-    pub(crate) fn read(config: &Map<String, Value>) -> Result<Self, ConfigError> {
+    /// Reads the key; without it, all plugins are installed and searched last. That of whereabouts is one of them where its pools are served,
+    /// also behind `only`, which chooses among the others.
+    pub(crate) fn read(
+        config: &Map<String, Value>,
+        serves_whereabouts: bool,
+    ) -> Result<Self, ConfigError> {
         let empty = Map::new();
         let keys = json::object(config, "ownPlugins")?.unwrap_or(&empty);
         let unknown = |key: &&String| !KEYS.iter().any(|known| known.eq_ignore_ascii_case(key));
@@ -47,8 +51,12 @@ impl OwnPlugins {
         let is_wanted = |name: &&str| {
             is_installed && (only.is_empty() || contains(&only, name)) && !contains(&skip, name)
         };
+        let mut names: Vec<_> = NAMES.iter().copied().filter(is_wanted).collect();
+        if serves_whereabouts && is_installed && !contains(&skip, WHEREABOUTS) {
+            names.push(WHEREABOUTS);
+        }
         Ok(Self {
-            names: NAMES.iter().copied().filter(is_wanted).collect(),
+            names,
             first: json::boolean(keys, "first")?,
         })
     }
@@ -62,7 +70,7 @@ mod tests {
 
     fn read(value: Value) -> Result<OwnPlugins, String> {
         let config = Map::from_iter([("ownPlugins".to_owned(), value)]);
-        OwnPlugins::read(&config).map_err(|error| error.to_string())
+        OwnPlugins::read(&config, false).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub(crate) mod tap;
 pub(crate) mod tuning;
 pub(crate) mod vlan;
 pub(crate) mod vrf;
+pub(crate) mod whereabouts;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -31,6 +32,7 @@ use std::net::IpAddr;
 use cni::config::NetworkConfig;
 use cni::types::{Dns, Route};
 use cni::version::Version;
+use ipam::guest::TYPE as WHEREABOUTS;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -81,16 +83,29 @@ pub fn faults(network: &NetworkConfig, has_resource: bool) -> Vec<Fault> {
                     && faults.iter().any(|fault| fault.plugin == kind) => {}
             Some(Err(error)) => {
                 let text = format!(
-                    "refuses its configuration: {}: correct the definition",
+                    "refuses its configuration{}: {}: correct the definition",
+                    if kind == WHEREABOUTS {
+                        " where multus-daemon serves it"
+                    } else {
+                        ""
+                    },
                     error.msg
                 );
-                faults.push(Fault::new(kind, true, text));
+                // The program of that name may accept it.
+                faults.push(Fault::new(kind, kind != WHEREABOUTS, text));
             }
             Some(Ok(())) => faults.extend(unreachable_gateways(&call, kind)),
             None => {}
         }
     }
     faults
+}
+
+/// Returns the keys of `whereabouts` in a network that only its own program reads.
+pub fn keys_without_effect(network: &NetworkConfig) -> Vec<String> {
+    let own = calls(network).filter(|(kind, _)| *kind == WHEREABOUTS);
+    own.flat_map(|(_, call)| whereabouts::without_effect(&call))
+        .collect()
 }
 
 /// Returns the ranges of which `host-local` hands out addresses in a network, when its configuration is right.
@@ -205,6 +220,9 @@ pub(crate) const CHECKS: &[(&str, Check)] = &[
     ("tuning", tuning::check),
     ("vlan", vlan::check),
     ("vrf", |call| vrf::Config::load(call).map(drop)),
+    (WHEREABOUTS, |call| {
+        whereabouts::Config::load(call, None).map(drop)
+    }),
 ];
 
 /// The `ipam` object of a configuration, as far as the calling plugin reads it.
@@ -427,7 +445,8 @@ mod tests {
             json!({"type": "static", "addresses": [{"address": "10.1.2.3/24", "gateway": "10.1.2.1"}]}),
             json!({"type": "static"}),
             json!({"type": "dhcp"}),
-            json!({"type": "whereabouts", "range": "x"}),
+            json!({"type": "whereabouts", "range": "10.1.2.0/24", "exclude": ["10.1.2.0/28"]}),
+            json!({"type": "other", "range": "x"}),
             json!({}),
         ] {
             check(&with_ipam(&ipam), &[]);
@@ -490,6 +509,27 @@ mod tests {
                 "static",
                 false,
                 "assigns gateway 10.9.9.9, which is outside the network of 10.1.2.3/24, so pods cannot use it: choose another",
+            )],
+        );
+    }
+
+    #[test]
+    fn whereabouts_may_be_served_by_its_own_program() {
+        let network = with_ipam(
+            &json!({"type": "whereabouts", "ipRanges": [{"range": "10.1.2.0/24"}], "log_level": "debug",
+            "kubernetes": {"kubeconfig": "/x"}, "leader_lease_duration": 1500}),
+        );
+        check(&network, &[]);
+        let expected = ["kubernetes", "log_level", "leader_lease_duration"];
+        assert_eq!(keys_without_effect(&network), expected);
+        check(
+            &with_ipam(
+                &json!({"type": "whereabouts", "range": "10.1.2.0/24", "node_slice_size": "/26"}),
+            ),
+            &[(
+                "whereabouts",
+                false,
+                "refuses its configuration where multus-daemon serves it: ipam.node_slice_size: slices of nodes are not served by multus-ipam yet; remove the key, or let whereabouts serve this network: correct the definition",
             )],
         );
     }

@@ -76,7 +76,8 @@ impl Config {
     }
 }
 
-fn read<T: DeserializeOwned + Default>(value: Option<&Value>, key: &str) -> Result<T> {
+/// Reads a part of the `ipam` object; what is absent is empty.
+pub(super) fn read<T: DeserializeOwned + Default>(value: Option<&Value>, key: &str) -> Result<T> {
     let value = value.filter(|value| !value.is_null());
     let read = value.map(T::deserialize).transpose();
     Ok(read.context(|| format!("ipam.{key}"))?.unwrap_or_default())

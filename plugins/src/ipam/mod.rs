@@ -5,6 +5,7 @@ pub(crate) mod fixed;
 pub(crate) mod host_local;
 pub(crate) mod multus_ipam;
 mod service;
+pub(crate) mod whereabouts;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -54,8 +55,18 @@ pub(crate) const STATIC: Plugin = Plugin {
     ..Plugin::named("static")
 };
 
+/// whereabouts, which is installed only where the daemon serves its pools.
+pub(crate) const WHEREABOUTS: Plugin = Plugin {
+    add: whereabouts::add,
+    del: whereabouts::del,
+    check: whereabouts::check,
+    status: whereabouts::status,
+    gc: multus_ipam::gc,
+    ..Plugin::named(api::plugins::WHEREABOUTS)
+};
+
 /// The plugins that need not be started.
-const OWN: [&Plugin; 4] = [&DHCP, &HOST_LOCAL, &MULTUS_IPAM, &STATIC];
+const OWN: [&Plugin; 5] = [&DHCP, &HOST_LOCAL, &MULTUS_IPAM, &STATIC, &WHEREABOUTS];
 
 impl IpamConfig {
     /// STATUS of a plugin that cannot do without an IPAM plugin.

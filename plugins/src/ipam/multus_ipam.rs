@@ -73,7 +73,7 @@ pub(crate) fn gc(call: &Call) -> Result<()> {
     exchange(&ask).map(|_| ())
 }
 
-fn attachment(call: &Call) -> Attachment {
+pub(super) fn attachment(call: &Call) -> Attachment {
     Attachment {
         container: call.container_id.clone(),
         ifname: call.ifname.clone(),
@@ -81,7 +81,7 @@ fn attachment(call: &Call) -> Attachment {
 }
 
 /// Returns the pod that `CNI_ARGS` names; what is missing is empty.
-fn pod(args: &str) -> Pod {
+pub(super) fn pod(args: &str) -> Pod {
     let value = |key: &str| {
         let mut pairs = args.split(';').filter_map(|pair| pair.split_once('='));
         let found = pairs.find(|(name, _)| *name == key);
@@ -94,7 +94,7 @@ fn pod(args: &str) -> Pod {
     }
 }
 
-fn service() -> Service<'static> {
+pub(super) fn service() -> Service<'static> {
     Service {
         name: "IPAM",
         own: wire::SOCKET,
@@ -102,7 +102,7 @@ fn service() -> Service<'static> {
     }
 }
 
-fn exchange(ask: &Ask) -> Result<Vec<Grant>> {
+pub(super) fn exchange(ask: &Ask) -> Result<Vec<Grant>> {
     let what = || "error asking the IPAM service of multus-daemon".to_owned();
     let answer = service().request(&ask.document(), !matches!(ask, Ask::Check(_)), what);
     let answer = answer.map_err(|unserved| {

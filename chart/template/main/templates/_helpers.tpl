@@ -34,6 +34,16 @@
 {{- include "multus.true" (.Values.cniplugins | default dict).standalone -}}
 {{- end -}}
 
+{{- /* "true" when daemons give addresses of the pools of whereabouts. */ -}}
+{{- define "multus.whereabouts" -}}
+{{- include "multus.true" (.Values.ipam | default dict).whereabouts | default (include "multus.true" (get .Values "rke2-whereabouts" | default dict).enabled) -}}
+{{- end -}}
+
+{{- /* "true" when daemons give addresses. */ -}}
+{{- define "multus.addresses" -}}
+{{- include "multus.true" (.Values.ipam | default dict).enabled | default (include "multus.whereabouts" .) -}}
+{{- end -}}
+
 {{- /* "true" when the daemon only writes files: it starts no plugin. */ -}}
 {{- define "multus.installsOnly" -}}
 {{- if and (include "multus.standalone" .) (not (include "multus.true" .Values.manifests.dhcpDaemonSet)) }}true{{ end -}}
@@ -205,7 +215,8 @@ rollingUpdate:
 {{- if $plugins }}{{ $_ := set $out "ownPlugins" $plugins }}{{ end -}}
 {{- if include "multus.true" (.Values.dynamicNetworksController | default dict).enabled }}{{ $_ := set $out "dynamicNetworks" true }}{{ end -}}
 {{- if include "multus.true" .Values.manifests.dhcpDaemonSet }}{{ $_ := set $out "dhcp" true }}{{ end -}}
-{{- if include "multus.true" (.Values.ipam | default dict).enabled }}{{ $_ := set $out "ipam" true }}{{ end -}}
+{{- if include "multus.addresses" . }}{{ $_ := set $out "ipam" true }}{{ end -}}
+{{- if include "multus.whereabouts" . }}{{ $_ := set $out "whereabouts" ((.Values.ipam | default dict).whereaboutsNamespace | default "kube-system") }}{{ end -}}
 {{- range $key, $value := .Values.config.daemon_conf | default dict -}}
 {{- if not (kindIs "invalid" $value) }}{{ $_ := set $out $key $value }}{{ end -}}
 {{- end -}}

@@ -22,6 +22,7 @@ pub(super) const EVERYTHING: &[&str] = &[
     "--set=perNodeCertificate.enabled=true",
     "--set=definitionValidation.enabled=true",
     "--set=ipam.enabled=true",
+    "--set=ipam.whereabouts=true",
     "--set=podDisruptionBudget.enabled=true",
 ];
 

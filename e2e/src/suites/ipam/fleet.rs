@@ -5,7 +5,7 @@ use std::{
     io::{Read as _, Write as _},
     net::{Ipv4Addr, Shutdown},
     os::unix::net::UnixStream,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     sync::{
         Mutex, PoisonError,
@@ -16,12 +16,14 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use ipam::{
+    guest::{API_VERSION, POOLS, RESERVATIONS},
     object::{PATH, RESOURCE},
     wire::{Allocation, Answer, Ask, Attachment, Pod, SOCKET},
 };
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
+use super::guest;
 use crate::{
     control_plane::{
         Components, ControlPlane,
@@ -31,6 +33,7 @@ use crate::{
     },
     daemon::{self, Access, STATE_DIR},
     node::{Node, Service, layout, network::NodeNetwork},
+    programs::{self, Module},
     sandbox::Running,
     sh,
     single_node::{BIN_DIR, CONF_DIR, DAEMON_CONFIG, PRIMARY},
@@ -52,6 +55,8 @@ const OWN_BOOT_ID: &str = "/run/boot_id";
 
 pub(super) struct Fleet {
     pub(super) members: Vec<Member>,
+    /// The program of whereabouts.
+    pub(super) reference: PathBuf,
     control: ControlPlane,
     server: Node,
     api: ApiClient,
@@ -63,7 +68,7 @@ pub(super) struct Member {
     pub(super) node: Node,
     pub(super) proxy: TcpProxy,
     program: PathBuf,
-    plugins: PathBuf,
+    pub(super) plugins: PathBuf,
     daemon: Mutex<Option<Service>>,
     boots: AtomicU32,
 }
@@ -89,6 +94,7 @@ impl Fleet {
             .iter()
             .map(|name| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}));
         control.apply(&server, &nodes.collect::<Vec<_>>())?;
+        control.apply_text(&server, &pool_kinds()?)?;
         control.apply(&server, &rights(env)?)?;
         control.apply(&server, &[super::kind_of_claims()?])?;
         // The daemons' own pods: a token that is bound to one says on which node it is.
@@ -100,14 +106,22 @@ impl Fleet {
             let node = Node::start(env, &network, number, &[&env.bin])?;
             members.push(Member::new(env, &control, &server, node, address)?);
         }
+        let kubeconfig = env.dir.join("whereabouts.kubeconfig");
+        let at = format!("https://{address}:6443");
+        control.pki.kubeconfig(&kubeconfig, &at, "admin")?;
+        for member in &members {
+            guest::write_flat_file(member, &kubeconfig)?;
+        }
         let fleet = Self {
             members,
+            reference: env.whereabouts.clone(),
             control,
             server,
             api,
             _network: network,
         };
         sh::until(30, "blocks can be made", || fleet.blocks())?;
+        sh::until(30, "pools can be made", || fleet.pools())?;
         for member in &fleet.members {
             member.start()?;
         }
@@ -153,6 +167,43 @@ impl Fleet {
         self.api.request("DELETE", &path, &options)?.well()?.json()
     }
 
+    /// Returns the addresses in pools, each with pool, offset and pod, and the reservations, each with name and pod.
+    pub(super) fn pools(&self) -> anyhow::Result<(Vec<String>, Vec<String>)> {
+        let list = |resource: &str| {
+            let path = format!("/apis/{API_VERSION}/{resource}");
+            let list = self.api.request("GET", &path, &Value::Null)?.json()?;
+            list["items"].as_array().cloned().context("it is a list")
+        };
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let mut taken = Vec::new();
+        for pool in list(POOLS)? {
+            let entries = pool["spec"]["allocations"]
+                .as_object()
+                .into_iter()
+                .flatten();
+            let name = text(&pool["metadata"]["name"]);
+            taken.extend(
+                entries
+                    .map(|(offset, entry)| format!("{name} {offset} {}", text(&entry["podref"]))),
+            );
+        }
+        let reservations = list(RESERVATIONS)?.into_iter().map(|one| {
+            format!(
+                "{} {}",
+                text(&one["metadata"]["name"]),
+                text(&one["spec"]["podref"])
+            )
+        });
+        Ok((taken, reservations.collect()))
+    }
+
+    pub(super) fn ensure_pools_are_empty(&self) -> anyhow::Result<()> {
+        let (pools, reservations) = self.pools()?;
+        ensure!(pools.is_empty(), "{pools:?}");
+        ensure!(reservations.is_empty(), "{reservations:?}");
+        Ok(())
+    }
+
     /// Kills the API server and starts it again.
     pub(super) fn restart_server(&self) -> anyhow::Result<()> {
         self.control.stop_server(&self.server)?;
@@ -169,7 +220,7 @@ impl Member {
         node: Node,
         address: Ipv4Addr,
     ) -> anyhow::Result<Self> {
-        let config = json!({"cniConfigDir": CONF_DIR, "binDir": BIN_DIR, "ipam": true});
+        let config = json!({"cniConfigDir": CONF_DIR, "binDir": BIN_DIR, "ipam": true, "whereabouts": NAMESPACE});
         node.write(DAEMON_CONFIG, config.to_string())?;
         node.write(PRIMARY, layout::default_network("1.1.0", node.number))?;
         fs::create_dir_all(node.path(BIN_DIR))?;
@@ -341,15 +392,12 @@ impl Member {
 
     /// Returns the containers and addresses that the node has a record of.
     pub(super) fn records(&self) -> anyhow::Result<Vec<(String, String)>> {
-        let dir = self.node.path(&format!("{STATE_DIR}/{RECORDS}/blocks"));
         let mut all = Vec::new();
-        for entry in fs::read_dir(&dir).with_context(|| dir.display().to_string())? {
-            let Ok(text) = fs::read(entry?.path()) else {
-                continue;
-            };
-            let Ok(record) = serde_json::from_slice::<Value>(&text) else {
-                continue;
-            };
+        for record in self.documents("whereabouts")? {
+            let container = record["container"].as_str().unwrap_or_default();
+            all.push((container.to_owned(), record["uses"].to_string()));
+        }
+        for record in self.documents("blocks")? {
             let uses = record["uses"].as_array().into_iter().flatten();
             all.extend(uses.map(|one| {
                 let container = one["container"].as_str().unwrap_or_default();
@@ -362,6 +410,17 @@ impl Member {
         Ok(all)
     }
 
+    /// Reads the records in a directory of the service.
+    fn documents(&self, dir: &str) -> anyhow::Result<Vec<Value>> {
+        let dir = format!("{STATE_DIR}/.multus-rs/ipam/{dir}");
+        let dir = self.node.path(&dir);
+        let entries = fs::read_dir(&dir).with_context(|| dir.display().to_string())?;
+        let texts = entries.filter_map(|entry| fs::read(entry.ok()?.path()).ok());
+        Ok(texts
+            .filter_map(|text| serde_json::from_slice(&text).ok())
+            .collect())
+    }
+
     /// Runs the plugin `multus-ipam` for a container.
     pub(super) fn plugin(
         &self,
@@ -369,15 +428,51 @@ impl Member {
         container: &str,
         config: &Value,
     ) -> anyhow::Result<Value> {
-        let link = self.node.path("/opt/cni/multus-ipam");
-        let _ = fs::remove_file(&link);
-        std::os::unix::fs::symlink(&self.plugins, &link)?;
+        self.run_plugin(
+            "/opt/cni/multus-ipam",
+            &self.plugins,
+            verb,
+            container,
+            config,
+        )
+    }
+
+    /// Runs a program as the plugin `whereabouts` for a container.
+    pub(super) fn whereabouts(
+        &self,
+        program: &Path,
+        verb: &str,
+        container: &str,
+        config: &Value,
+    ) -> anyhow::Result<Value> {
+        let dir = if program == self.plugins {
+            "ours"
+        } else {
+            "theirs"
+        };
+        let link = format!("/opt/cni/{dir}/whereabouts");
+        self.run_plugin(&link, program, verb, container, config)
+    }
+
+    fn run_plugin(
+        &self,
+        name: &str,
+        program: &Path,
+        verb: &str,
+        container: &str,
+        config: &Value,
+    ) -> anyhow::Result<Value> {
+        let link = self.node.path(name);
+        if fs::read_link(&link).is_err() {
+            fs::create_dir_all(link.parent().context("it is in a directory")?)?;
+            std::os::unix::fs::symlink(program, &link)?;
+        }
         let mut config = config.clone();
         if verb == "CHECK" {
             config["prevResult"] = json!({"cniVersion": "1.1.0"});
         }
         let args = format!(
-            "K8S_POD_NAMESPACE=default;K8S_POD_NAME={container};K8S_POD_UID=uid-{container}"
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={container};K8S_POD_UID=uid-{container}"
         );
         let variables = [
             ("CNI_COMMAND", verb),
@@ -388,7 +483,7 @@ impl Member {
             ("CNI_ARGS", &args),
             ("CNI_PATH", "/opt/cni"),
         ];
-        let command = self.node.command("/opt/cni/multus-ipam");
+        let command = self.node.command(name);
         let answer =
             Running::start(command, &variables, config.to_string().as_bytes())?.answer()?;
         answer.success()
@@ -418,6 +513,17 @@ fn attachment(pod: &str) -> Attachment {
     }
 }
 
+/// Returns the kinds of whereabouts, as its release has them.
+fn pool_kinds() -> anyhow::Result<String> {
+    let module = "github.com/k8snetworkplumbingwg/whereabouts";
+    let dir = programs::directory_of(Module::Whereabouts, module)?.join("doc/crds");
+    let read = |resource: &str| {
+        let path = dir.join(format!("whereabouts.cni.cncf.io_{resource}.yaml"));
+        fs::read_to_string(&path).with_context(|| path.display().to_string())
+    };
+    Ok([read(POOLS)?, read(RESERVATIONS)?].join("\n---\n"))
+}
+
 /// Returns the rights of the chart's daemons, and the policy about blocks.
 fn rights(env: &TestEnv) -> anyhow::Result<Vec<Value>> {
     let mut helm = Command::new(env.bin.join("helm"));
@@ -427,6 +533,7 @@ fn rights(env: &TestEnv) -> anyhow::Result<Vec<Value>> {
         "--namespace",
         NAMESPACE,
         "--set=ipam.enabled=true",
+        "--set=ipam.whereabouts=true",
         "--kube-version=1.36.0",
     ]);
     let text = sh::run(helm.arg(env.chart("rke2-multus")?))?;

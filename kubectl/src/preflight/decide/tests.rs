@@ -521,10 +521,14 @@ fn companions_of_the_release_need_values_or_another_chart() {
         "pool",
         &json!({"cniVersion": "1.0.0", "type": "macvlan", "ipam": {"type": "whereabouts", "range": "10.1.0.0/16"}}),
     );
+    let objects = [node(), thick(), whereabouts, pool];
     check(
-        &[node(), thick(), whereabouts, pool],
-        &["FAILS kube-system/rke2-multus-rke2-whereabouts: shop/pool … own chart first"],
+        &objects,
+        &[
+            "FAILS kube-system/rke2-multus-rke2-whereabouts: shop/pool … set ipam.whereabouts to true … own chart first",
+        ],
     );
+    check_with(&json!({"ipam": {"whereabouts": true}}), &objects, &[]);
     let mut controller = published("/dynamic-networks-controller", &json!([]));
     controller["metadata"]["name"] = json!("rke2-multus-dnc");
     controller["spec"]["template"]["spec"]["containers"][0]["image"] =

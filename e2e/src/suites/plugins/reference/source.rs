@@ -11,10 +11,13 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use serde_json::Value;
 
 use super::super::feature::Feature;
-use crate::{programs, report::say, sh, test_env};
+use crate::{
+    programs::{self, Module},
+    report::say,
+    sh, test_env,
+};
 
 /// The imports are the plugins.
 const TOOLS: &str = include_str!("../../../../tools/plugins/tools.go");
@@ -45,7 +48,7 @@ impl Suites {
         let home = test_env::home()?.join("tools/plugin-suites");
         let (source, programs) = (home.join("source"), home.join("programs"));
         let stamp_file = home.join("stamp");
-        let module = module_directory()?;
+        let module = programs::directory_of(Module::Plugins, MODULE)?;
         let stamp = format!(
             "{}\n{EXEC}\n{}\n{features:?}",
             module.display(),
@@ -91,19 +94,6 @@ impl Suites {
         let directory = directory.with_context(|| format!("{plugin} has no suite"))?;
         Ok((self.programs.join(format!("{plugin}.test")), directory))
     }
-}
-
-/// Returns the directory of the pinned module in Go's module cache.
-fn module_directory() -> anyhow::Result<PathBuf> {
-    let pins = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/plugins");
-    let mut go = Command::new("go");
-    go.current_dir(pins)
-        .args(["mod", "download", "-json", MODULE]);
-    let answer: Value = serde_json::from_str(&sh::run(&mut go)?)?;
-    let directory = answer["Dir"].as_str();
-    Ok(PathBuf::from(
-        directory.context("Go names no directory of the module")?,
-    ))
 }
 
 /// Returns the directories of the plugins that are built, by name.

@@ -1,0 +1,196 @@
+//! Pools of whereabouts: our daemons and its own program give addresses of one pool at the same time, on a real API server.
+
+use std::{collections::BTreeSet, path::Path, sync::Mutex, thread};
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use super::{
+    CLEAN_WITHIN, add, fails,
+    fleet::{Fleet, Member},
+};
+use crate::{
+    report::{CheckFailed, Report, say},
+    sh,
+};
+
+/// The file of a node with the keys that every definition has.
+const FLAT_FILE: &str = "/etc/whereabouts.conf";
+/// How many addresses each of two workers of a node takes of the pool, and how many the reference takes on each of two nodes.
+const OF_WORKER: usize = 12;
+const OF_REFERENCE: usize = 8;
+
+/// A range for all checks with faults.
+pub(super) fn pool() -> Value {
+    json!({"type": "whereabouts", "range": "10.40.0.0/25"})
+}
+
+/// A range that daemons and the reference's program give at once.
+fn common() -> Value {
+    json!({"type": "whereabouts", "range": "10.41.0.5-10.41.0.200/24", "exclude": ["10.41.0.16/28"], "network_name": "common",
+        "configuration_path": FLAT_FILE, "gateway": "10.41.0.1"})
+}
+
+pub(super) fn run(fleet: &Fleet, report: &mut Report) -> Result<(), CheckFailed> {
+    report.check(
+        "the plugin whereabouts takes and frees an address of a pool",
+        || plugin(fleet),
+    )?;
+    report.check(
+        "daemons and the program of whereabouts give each address once",
+        || both(fleet),
+    )
+}
+
+fn config(ipam: &Value) -> Value {
+    json!({"cniVersion": "1.0.0", "name": "lan", "type": "macvlan", "ipam": ipam})
+}
+
+fn plugin(fleet: &Fleet) -> anyhow::Result<()> {
+    let member = &fleet.members[0];
+    let mut both = common();
+    both["ipRanges"] = json!([{"range": "fd00:41::/64"}]);
+    let result = member.whereabouts(&member.plugins, "ADD", "plugin", &config(&both))?;
+    let addresses: Vec<_> = result["ips"].as_array().into_iter().flatten().collect();
+    let [v4, v6] = &addresses[..] else {
+        anyhow::bail!("{result}")
+    };
+    ensure!(
+        v4["address"] == "10.41.0.5/24" && v4["gateway"] == "10.41.0.1",
+        "{result}"
+    );
+    ensure!(v6["address"] == "fd00:41::1/64", "{result}");
+    let (pools, reservations) = fleet.pools()?;
+    ensure!(
+        pools
+            == [
+                "common-10.41.0.0-24 5 default/plugin",
+                "common-fd00-41---64 1 default/plugin"
+            ],
+        "{pools:?}"
+    );
+    ensure!(
+        reservations
+            == [
+                "common-10.41.0.5 default/plugin",
+                "common-fd00-41--1 default/plugin"
+            ],
+        "{reservations:?}"
+    );
+    let unserved = json!({"type": "whereabouts", "range": "10.41.0.0/24", "node_slice_size": "/26", "configuration_path": FLAT_FILE});
+    let outcome = member.whereabouts(&member.plugins, "ADD", "other", &config(&unserved));
+    fails(outcome, "slices of nodes are not served")?;
+    for _ in 0..2 {
+        member.whereabouts(&member.plugins, "DEL", "plugin", &config(&both))?;
+    }
+    sh::until(CLEAN_WITHIN, "the pools are empty", || {
+        fleet.ensure_pools_are_empty()
+    })
+}
+
+/// Lets all nodes take addresses of one pool at once, and on two of them the reference's program, whose DELs are then done by both.
+fn both(fleet: &Fleet) -> anyhow::Result<()> {
+    let given = Mutex::new(BTreeSet::new());
+    let note = |address: String| {
+        let is_new = given
+            .lock()
+            .expect("no thread panics")
+            .insert(address.clone());
+        ensure!(is_new, "{address} was given twice");
+        Ok(())
+    };
+    let ipam = common();
+    thread::scope(|scope| {
+        let mut workers = Vec::new();
+        for (number, member) in fleet.members.iter().enumerate() {
+            for worker in 0..2 {
+                let (note, ipam) = (&note, &ipam);
+                workers.push(scope.spawn(move || {
+                    (0..OF_WORKER).try_for_each(|at| {
+                        note(add(member, &format!("guest-{number}-{worker}-{at}"), ipam)?)
+                    })
+                }));
+            }
+        }
+        for (number, member) in fleet.members.iter().take(2).enumerate() {
+            let (note, ipam) = (&note, &ipam);
+            workers.push(scope.spawn(move || {
+                (0..OF_REFERENCE).try_for_each(|at| {
+                    note(reference(
+                        member,
+                        &fleet.reference,
+                        &of_reference(number, at),
+                        ipam,
+                    )?)
+                })
+            }));
+        }
+        let outcomes = workers.into_iter().map(|worker| {
+            worker
+                .join()
+                .map_err(|_| anyhow::anyhow!("a thread panicked"))
+                .flatten()
+        });
+        outcomes
+            .collect::<Vec<_>>()
+            .into_iter()
+            .collect::<anyhow::Result<()>>()
+    })?;
+    let count = fleet.members.len() * 2 * OF_WORKER + 2 * OF_REFERENCE;
+    let (pools, reservations) = fleet.pools()?;
+    say(&format!(
+        "        {count} addresses, {} of them by the reference",
+        2 * OF_REFERENCE
+    ));
+    ensure!(
+        pools.len() == count && reservations.len() == count,
+        "{pools:?} {reservations:?}"
+    );
+    for (number, member) in fleet.members.iter().enumerate() {
+        for worker in 0..2 {
+            for at in 0..OF_WORKER {
+                member.del(&format!("guest-{number}-{worker}-{at}"))?;
+            }
+        }
+    }
+    for (number, member) in fleet.members.iter().take(2).enumerate() {
+        for at in 0..OF_REFERENCE {
+            // Of the reference's addresses, ours frees those of the second node.
+            let program = [&fleet.reference, &member.plugins][number];
+            let container = of_reference(number, at);
+            member.whereabouts(program, "DEL", &container, &config(&ipam))?;
+        }
+    }
+    sh::until(CLEAN_WITHIN, "the pool is empty", || {
+        fleet.ensure_pools_are_empty()
+    })
+}
+
+fn of_reference(number: usize, at: usize) -> String {
+    format!("reference-{number}-{at}")
+}
+
+/// Takes an address with the reference's program, as a kubelet does: a pod that fails is deleted and tried again.
+fn reference(
+    member: &Member,
+    program: &Path,
+    container: &str,
+    ipam: &Value,
+) -> anyhow::Result<String> {
+    let config = config(ipam);
+    sh::until(120, "the reference gives an address", || {
+        let added = member.whereabouts(program, "ADD", container, &config);
+        if added.is_err() {
+            member.whereabouts(program, "DEL", container, &config)?;
+        }
+        let result = added?;
+        let address = result["ips"][0]["address"].as_str();
+        address.map(str::to_owned).context("there is an address")
+    })
+}
+
+/// Writes the node's file with the keys of every definition.
+pub(super) fn write_flat_file(member: &Member, kubeconfig: &Path) -> anyhow::Result<()> {
+    let file = json!({"datastore": "kubernetes", "kubernetes": {"kubeconfig": kubeconfig}, "log_level": "error"});
+    member.node.write(FLAT_FILE, file.to_string())
+}

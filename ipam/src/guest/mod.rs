@@ -1,0 +1,141 @@
+//! The pools of `whereabouts`, of which our nodes are guests: they take addresses by its rules and its objects, so that nodes with its program
+//! and nodes with ours give addresses of one range at the same time.
+//!
+//! An `IPPool` has all addresses of one range that pods have ([`pool`]). Whoever takes or frees one tests the pool's `resourceVersion`, so two
+//! nodes never take the same. An `OverlappingRangeIPReservation` ([`reservation`]) has the address as its name: ranges that overlap have
+//! different pools and the same reservations. Here is neither I/O nor a clock; [`record`] is what the node keeps on its disk, and the service
+//! is in [`crate::service`].
+
+pub mod pool;
+pub mod record;
+pub mod reservation;
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+
+use serde_json::{Map, Value};
+
+use crate::config::{self, ConfigError};
+use crate::range::{Range, Subnet};
+
+pub use pool::{Pool, PoolError};
+pub use reservation::Reservation;
+
+/// The type of the definitions.
+pub const TYPE: &str = "whereabouts";
+/// The group and version of the objects.
+pub const API_VERSION: &str = "whereabouts.cni.cncf.io/v1alpha1";
+pub const POOLS: &str = "ippools";
+pub const RESERVATIONS: &str = "overlappingrangeipreservations";
+/// The offset of an address is a key that the reference reads as a signed number of 64 bits.
+const MAX_OFFSET: u128 = i64::MAX as u128;
+
+/// What a definition asks of the pools.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Definition {
+    /// A pod gets one address of each, without the first and the last one of its subnet.
+    pub ranges: Vec<Range>,
+    /// Networks of different names have different pools and reservations; empty for the common ones.
+    pub network_name: String,
+    /// Whether an address has a reservation that ranges with other pools see.
+    pub is_reserved: bool,
+    /// The gateway of each address of its family, in whatever subnet it is.
+    pub gateway: Option<IpAddr>,
+}
+
+/// The pod's interface that an address is taken for, as the objects name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    pub container: String,
+    /// Namespace and name of the pod.
+    pub pod: String,
+    pub ifname: String,
+}
+
+impl Definition {
+    /// Reads the `ipam` object of a network's configuration.
+    pub fn parse(ipam: &Map<String, Value>) -> Result<Self, ConfigError> {
+        let definition = config::parse(ipam)?;
+        let listed = ipam.get("ipRanges").and_then(Value::as_array);
+        let mut listed = listed.into_iter().flatten().filter_map(Value::as_object);
+        if has_slices(ipam) || listed.any(has_slices) {
+            return Err(ConfigError::NodeSlices);
+        }
+        let is_reserved = match ipam.get("enable_overlapping_ranges") {
+            None | Some(Value::Null) => true,
+            Some(value) => value
+                .as_bool()
+                .ok_or_else(|| config::kind("enable_overlapping_ranges", "true or false"))?,
+        };
+        let network_name = definition.space;
+        let ranges = definition.lists.into_iter().flatten();
+        let ranges: Vec<_> = ranges.map(usable).collect::<Result<_, _>>()?;
+        for range in &ranges {
+            let name = pool::name(&network_name, range.subnet());
+            if !is_object_name(&name) {
+                return Err(ConfigError::PoolName(name));
+            }
+        }
+        Ok(Self {
+            ranges,
+            network_name,
+            is_reserved,
+            gateway: config::whereabouts_gateway(ipam)?,
+        })
+    }
+
+    /// Returns the gateway of a range's addresses.
+    pub fn gateway(&self, range: &Range) -> Option<IpAddr> {
+        let is_ipv4 = range.subnet().first().is_ipv4();
+        self.gateway.filter(|gateway| gateway.is_ipv4() == is_ipv4)
+    }
+}
+
+fn has_slices(map: &Map<String, Value>) -> bool {
+    let size = map.get("node_slice_size");
+    size.is_some_and(|size| !size.is_null() && size != "")
+}
+
+/// Returns the addresses of a range that the reference would give: of each family neither the first nor the last one of the subnet.
+fn usable(range: Range) -> Result<Range, ConfigError> {
+    let subnet = range.subnet();
+    let no_pool = |why| ConfigError::NoPool { subnet, why };
+    if subnet.offset(subnet.last()).is_some_and(|last| last < 2) {
+        return Err(no_pool("which has none but its first and its last one"));
+    }
+    let range = range.without(&[Subnet::from(subnet.last())]);
+    let range = range.map_err(|_| no_pool("which are all excluded"))?;
+    let first = subnet.offset(range.first()).unwrap_or_default();
+    if first > MAX_OFFSET {
+        return Err(no_pool(
+            "which begins too far behind the subnet's first one",
+        ));
+    }
+    Ok(range)
+}
+
+/// Returns whether an object of the API may have this name (RFC 1123).
+fn is_object_name(name: &str) -> bool {
+    let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let mut labels = name.split('.');
+    name.len() < 254
+        && labels.all(|label| {
+            let ends = [label.bytes().next(), label.bytes().last()];
+            ends.iter().all(|end| end.is_some_and(is_word))
+                && label.bytes().all(|byte| is_word(byte) || byte == b'-')
+        })
+}
+
+/// Returns the written form of an address or a subnet in the names of objects, which have no colons, behind the network's name.
+fn object_name(network_name: &str, written: &str) -> String {
+    let mut name = written.replace([':', '/'], "-");
+    // As the reference does: a name must not end in a dash.
+    if written.ends_with(':') {
+        name.push('0');
+    }
+    if network_name.is_empty() {
+        return name;
+    }
+    format!("{network_name}-{name}")
+}

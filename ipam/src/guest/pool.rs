@@ -1,0 +1,186 @@
+//! The `IPPool` of a range as the API has it, parsed by hand, and the patches that take and free its addresses.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use serde_json::{Map, Value, json};
+
+use super::{API_VERSION, MAX_OFFSET, Owner, object_name};
+use crate::range::{Range, Subnet};
+
+/// Why a pool is not used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PoolError {
+    #[error("IPPool {name}: {field} is missing or not {expected}; restore it")]
+    Field {
+        name: String,
+        field: &'static str,
+        expected: &'static str,
+    },
+    /// Offsets are counted from the first address of the subnet, so another subnet gives every key another meaning.
+    #[error("IPPool {name}: spec.range is {written}, and not {subnet}; restore it")]
+    Range {
+        name: String,
+        written: String,
+        subnet: Subnet,
+    },
+}
+
+/// The addresses of one range that pods have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    subnet: Subnet,
+    resource_version: String,
+    /// By the offset from the subnet's first address.
+    entries: BTreeMap<u128, Owner>,
+}
+
+/// An address that an owner may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    pub address: IpAddr,
+    /// Whether the owner has it already.
+    pub is_taken: bool,
+}
+
+/// Returns the name of a range's pool.
+pub fn name(network_name: &str, subnet: Subnet) -> String {
+    object_name(network_name, &subnet.to_string())
+}
+
+/// Returns the object of a pool without addresses.
+pub fn object(namespace: &str, name: &str, subnet: Subnet) -> Value {
+    json!({
+        "apiVersion": API_VERSION,
+        "kind": "IPPool",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"range": subnet.to_string(), "allocations": {}},
+    })
+}
+
+impl Pool {
+    /// Reads the object of a range's pool. Keys that are no offset of the range stay as they are.
+    pub fn parse(object: &Value, subnet: Subnet) -> Result<Self, PoolError> {
+        let text = |path: &str| object.pointer(path).and_then(Value::as_str);
+        let name = || text("/metadata/name").unwrap_or_default().to_owned();
+        let missing = |field, expected| PoolError::Field {
+            name: name(),
+            field,
+            expected,
+        };
+        let version = text("/metadata/resourceVersion");
+        let version = version.ok_or_else(|| missing("metadata.resourceVersion", "a text"))?;
+        let written = text("/spec/range").ok_or_else(|| missing("spec.range", "a subnet"))?;
+        if written.parse() != Ok(subnet) {
+            return Err(PoolError::Range {
+                name: name(),
+                written: written.to_owned(),
+                subnet,
+            });
+        }
+        let entries = object.pointer("/spec/allocations");
+        let entries = entries.and_then(Value::as_object);
+        let entries = entries.ok_or_else(|| missing("spec.allocations", "an object"))?;
+        let entries = entries.iter().filter_map(|(key, entry)| {
+            let offset = key.parse().ok().filter(|offset| *offset <= MAX_OFFSET)?;
+            Some((offset, owner(entry.as_object()?)))
+        });
+        Ok(Self {
+            subnet,
+            resource_version: version.to_owned(),
+            entries: entries.collect(),
+        })
+    }
+
+    /// Returns the address for an owner by the reference's rules: the one that the pod's interface has, whatever its container, else the
+    /// lowest free one. Refused addresses, of which pods of other pools have reservations, are passed over. `None` is a full range.
+    pub fn choose(
+        &self,
+        range: &Range,
+        owner: &Owner,
+        is_refused: impl Fn(IpAddr) -> bool,
+    ) -> Option<Choice> {
+        let own = self.entries.iter().filter(|(_, entry)| {
+            let Owner { pod, ifname, .. } = entry;
+            (pod, ifname) == (&owner.pod, &owner.ifname)
+        });
+        let own = own.filter_map(|(offset, entry)| Some((self.subnet.at(*offset)?, entry)));
+        let mut own: Vec<_> = own.filter(|(address, _)| !is_refused(*address)).collect();
+        own.sort_by_key(|(_, entry)| entry.container != owner.container);
+        if let Some((address, entry)) = own.first() {
+            return Some(Choice {
+                address: *address,
+                is_taken: *entry == owner,
+            });
+        }
+        let writable = range.addresses().take_while(|address| {
+            let offset = self.subnet.offset(*address);
+            offset.is_some_and(|offset| offset <= MAX_OFFSET)
+        });
+        let mut free = writable.filter(|address| {
+            let offset = self.subnet.offset(*address).unwrap_or_default();
+            !self.entries.contains_key(&offset) && !is_refused(*address)
+        });
+        free.next().map(|address| Choice {
+            address,
+            is_taken: false,
+        })
+    }
+
+    /// Returns how many addresses of a range are in use.
+    pub fn used(&self, range: &Range) -> usize {
+        let addresses = self
+            .entries
+            .keys()
+            .filter_map(|offset| self.subnet.at(*offset));
+        addresses.filter(|address| range.contains(*address)).count()
+    }
+
+    /// Returns the addresses of a container's interface.
+    pub fn of(&self, container: &str, ifname: &str) -> Vec<IpAddr> {
+        let own = self.entries.iter().filter(|(_, entry)| {
+            (entry.container.as_str(), entry.ifname.as_str()) == (container, ifname)
+        });
+        own.filter_map(|(offset, _)| self.subnet.at(*offset))
+            .collect()
+    }
+
+    /// Returns who has an address.
+    pub fn owner(&self, address: IpAddr) -> Option<&Owner> {
+        self.entries.get(&self.subnet.offset(address)?)
+    }
+
+    /// Returns the patch that gives an address to an owner, unless the pool has changed since it was read.
+    pub fn take(&self, address: IpAddr, owner: &Owner) -> Value {
+        let entry = json!({"id": owner.container, "podref": owner.pod, "ifname": owner.ifname});
+        json!([self.test(), {"op": "add", "path": self.path(address), "value": entry}])
+    }
+
+    /// Returns the patch that frees addresses, unless the pool has changed since it was read.
+    pub fn free(&self, addresses: &[IpAddr]) -> Value {
+        let remove = |address: &IpAddr| json!({"op": "remove", "path": self.path(*address)});
+        let steps = [self.test()].into_iter();
+        steps.chain(addresses.iter().map(remove)).collect()
+    }
+
+    fn test(&self) -> Value {
+        json!({"op": "test", "path": "/metadata/resourceVersion", "value": self.resource_version})
+    }
+
+    fn path(&self, address: IpAddr) -> String {
+        let offset = self.subnet.offset(address).unwrap_or_default();
+        format!("/spec/allocations/{offset}")
+    }
+}
+
+fn owner(entry: &Map<String, Value>) -> Owner {
+    let text = |key: &str| {
+        let text = entry.get(key).and_then(Value::as_str);
+        text.unwrap_or_default().to_owned()
+    };
+    Owner {
+        container: text("id"),
+        pod: text("podref"),
+        ifname: text("ifname"),
+    }
+}

@@ -1,0 +1,90 @@
+//! Both services of a node behind one socket: blocks of our own, and pools of `whereabouts`.
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::guest::{self, Guest, Objects};
+use super::{Api, Counts, Failure, Service, answer};
+use crate::wire::{Answer, Ask, Attachment};
+
+/// What a node gives addresses from.
+pub struct Services<A, O> {
+    blocks: Service<A>,
+    /// Absent where definitions of `whereabouts` are not served.
+    guest: Option<Guest<O>>,
+}
+
+impl<A: Api, O: Objects> Services<A, O> {
+    pub fn new(blocks: Service<A>, guest: Option<Guest<O>>) -> Self {
+        Self { blocks, guest }
+    }
+
+    /// Serves a request.
+    pub fn serve(&self, ask: &Ask) -> Answer {
+        let nothing = |outcome: Result<(), Failure>| answer(outcome.map(|()| Vec::new()));
+        match (ask, &self.guest) {
+            (Ask::Allocate(of) | Ask::ReleaseFrom(of), None) if guest::serves(&of.ipam) => {
+                answer(Err(Failure::NotServed))
+            }
+            (Ask::Allocate(allocation), Some(guest)) if guest::serves(&allocation.ipam) => {
+                answer(guest.add(allocation))
+            }
+            (Ask::ReleaseFrom(from), Some(guest)) => {
+                nothing(guest.del(&from.attachment, Some(from)))
+            }
+            (Ask::Check(attachment), Some(guest)) if guest.knows(attachment) => {
+                nothing(guest.check(attachment))
+            }
+            (Ask::Release(attachment), _) => nothing(self.del(attachment)),
+            (Ask::Collect { network, valid }, Some(guest)) => {
+                let collected = guest.collect(network, valid);
+                nothing(collected.and(self.blocks.collect(network, valid)))
+            }
+            _ => self.blocks.serve(ask),
+        }
+    }
+
+    /// Frees the addresses of an attachment, of either service.
+    pub fn del(&self, attachment: &Attachment) -> Result<(), Failure> {
+        let guest = self.guest.as_ref();
+        let freed = guest.map_or(Ok(()), |guest| guest.del(attachment, None));
+        freed.and(self.blocks.del(attachment))
+    }
+
+    /// Does what is due. Returns when there is more to do, or `None` when nothing is.
+    pub fn work(&self) -> Option<Duration> {
+        let guest = self.guest.as_ref().and_then(Guest::work);
+        [self.blocks.work(), guest].into_iter().flatten().min()
+    }
+
+    /// A block of this node has changed.
+    pub fn changed(&self, object: &Value) {
+        self.blocks.changed(object);
+    }
+
+    /// Takes note that claims have changed, as [`Service::claims_changed`] does.
+    pub fn claims_changed(&self, uid: &str) -> bool {
+        self.blocks.claims_changed(uid)
+    }
+
+    /// Returns whether this node frees the slot of a claim.
+    pub fn has_claims(&self) -> bool {
+        self.blocks.has_claims()
+    }
+
+    /// Returns how many contradictions were found since the last call.
+    pub fn take_conflicts(&self) -> u64 {
+        self.blocks.take_conflicts()
+    }
+
+    /// Returns what the node has.
+    pub fn counts(&self) -> Counts {
+        let mut counts = self.blocks.counts();
+        counts.addresses += self.guest.as_ref().map_or(0, Guest::count);
+        counts
+    }
+}
