@@ -408,13 +408,13 @@ impl Machine {
         }
     }
 
-    /// Follows its own blocks, as the daemon does.
-    fn follow(&self) {
+    /// Follows its own blocks, as the daemon does, until the server has no watchers any more.
+    fn follow(&self) -> thread::JoinHandle<()> {
         let (sender, events) = mpsc::channel();
         let watcher = (self.name.to_owned(), sender);
         self.server.watchers.lock().unwrap().push(watcher);
         let service = Arc::clone(&self.service);
-        thread::spawn(move || events.iter().for_each(|object| service.changed(&object)));
+        thread::spawn(move || events.iter().for_each(|object| service.changed(&object)))
     }
 }
 
@@ -544,7 +544,9 @@ fn range_is_used_up_by_nodes_that_compete() {
     for (subnet, count) in [("10.40.0.0/25", 125), ("10.41.0.0/23", 509)] {
         let server = Server::with_nodes(&nodes);
         let machines = nodes.map(|name| Machine::new(&server, name));
-        machines.iter().for_each(Machine::follow);
+        for machine in &machines {
+            drop(machine.follow());
+        }
         let given = Mutex::new(BTreeSet::new());
         let next = AtomicU64::new(0);
         thread::scope(|scope| {
@@ -1430,9 +1432,10 @@ fn end_history(
         machine.hear();
         machine.work();
     };
+    let mut followers = Vec::new();
     for machine in &mut *machines {
         end(machine, TIMES);
-        machine.follow();
+        followers.push(machine.follow());
     }
     claims.end(machines);
     // A deleted block goes with its last pod.
@@ -1464,6 +1467,11 @@ fn end_history(
     }
     for (on, pod) in uses.values() {
         machines[*on].del(pod);
+    }
+    // A process that has ended writes nothing any more.
+    server.watchers.lock().unwrap().clear();
+    for follower in followers {
+        follower.join().unwrap();
     }
     for machine in &mut *machines {
         end(machine, AT_ONCE);
