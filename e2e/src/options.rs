@@ -45,6 +45,8 @@ pub(crate) enum Suite {
     Scale,
     /// Upgrade from the published chart and from upstream's manifests to ours, and back, under running pods
     Upgrade,
+    /// The end-to-end tests of whereabouts, on nodes whose daemons give the addresses of its pools
+    Whereabouts,
     /// Times of our programs, upstream's programs and the plugins alone; `cargo xtask bench` is the same
     Bench,
 }

@@ -19,6 +19,7 @@ mod scale;
 pub(crate) mod service;
 pub(crate) mod upgrade;
 mod vpn;
+mod whereabouts;
 
 use clap::ValueEnum as _;
 
@@ -64,6 +65,7 @@ impl Suite {
             Self::Rke2 => &rke2::NEEDS,
             Self::Vpn => &vpn::NEEDS,
             Self::Upgrade => &upgrade::NEEDS,
+            Self::Whereabouts => &whereabouts::NEEDS,
             Self::Bench => options.needs(),
         }
     }
@@ -91,6 +93,7 @@ impl Suite {
             Self::Ipam => ipam::run(env, options, report),
             Self::Scale => scale::run(env, options, report),
             Self::Upgrade => upgrade::run(env, options, report),
+            Self::Whereabouts => whereabouts::run(env, report),
             Self::Bench => bench::run(env, &options.bench, options.peer.as_deref(), report),
         }
     }

@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use crate::{sh, test_env::TestEnv};
 
 /// Names of busybox in the image.
-const APPLETS: &[&str] = &["sh", "sleep", "ip", "ping", "cat", "true"];
+const APPLETS: &[&str] = &["ash", "sh", "sleep", "ip", "ping", "cat", "true"];
 
 /// The contents of an image.
 pub(crate) struct Image<'a> {

@@ -6,6 +6,8 @@ mod fleet;
 mod guest;
 mod history;
 
+pub(super) use fleet::pool_kinds;
+
 use std::{
     collections::BTreeSet,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},

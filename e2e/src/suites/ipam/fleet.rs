@@ -23,7 +23,7 @@ use ipam::{
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::guest;
+use super::{super::whereabouts, guest};
 use crate::{
     control_plane::{
         Components, ControlPlane,
@@ -514,9 +514,8 @@ fn attachment(pod: &str) -> Attachment {
 }
 
 /// Returns the kinds of whereabouts, as its release has them.
-fn pool_kinds() -> anyhow::Result<String> {
-    let module = "github.com/k8snetworkplumbingwg/whereabouts";
-    let dir = programs::directory_of(Module::Whereabouts, module)?.join("doc/crds");
+pub(crate) fn pool_kinds() -> anyhow::Result<String> {
+    let dir = programs::directory_of(Module::Whereabouts, whereabouts::MODULE)?.join("doc/crds");
     let read = |resource: &str| {
         let path = dir.join(format!("whereabouts.cni.cncf.io_{resource}.yaml"));
         fs::read_to_string(&path).with_context(|| path.display().to_string())

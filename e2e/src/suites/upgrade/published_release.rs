@@ -17,8 +17,8 @@ use crate::{
 };
 
 /// The names of the Helm release and of its charts: the published ones and ours have the same.
-pub(super) const NAME: &str = "rke2-multus";
-pub(super) const CRD_NAME: &str = "rke2-multus-crd";
+pub(crate) const NAME: &str = "rke2-multus";
+pub(crate) const CRD_NAME: &str = "rke2-multus-crd";
 
 /// A release of the published chart.
 pub(crate) struct ReleaseSpec {

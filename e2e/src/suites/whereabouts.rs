@@ -1,0 +1,165 @@
+//! Suite `whereabouts`: the end-to-end tests of whereabouts itself, on nodes that do not have its program: daemons give the addresses of its
+//! pools.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, ensure};
+
+use super::{
+    cluster::ClusterFixture,
+    ipam::pool_kinds,
+    upgrade::published_release::{CRD_NAME, NAME},
+};
+use crate::{
+    cluster::Cluster,
+    control_plane::Components,
+    node::{
+        layout::{ContainerdVersion, Layout},
+        runtime::{IMAGE, NodePlugins},
+    },
+    programs::{self, Module, Needs},
+    report::{Checked, Report, say},
+    sh,
+    test_env::{self, TestEnv},
+};
+
+pub(crate) const NEEDS: Needs = Needs {
+    debian: super::cri::NEEDS.debian,
+    modules: &[
+        Module::Containerd,
+        Module::Helm,
+        Module::Kubernetes,
+        Module::Whereabouts,
+    ],
+};
+
+/// The module of the tests and of the resource definitions.
+pub(super) const MODULE: &str = "github.com/k8snetworkplumbingwg/whereabouts";
+const NODES: &[(Layout, ContainerdVersion)] = &[
+    (Layout::Rke2, ContainerdVersion::V2),
+    (Layout::K3s, ContainerdVersion::V1),
+];
+/// Where the tests say which image their pods have. A node without a registry pulls none.
+const SOURCE_OF_IMAGE: &str = "e2e/entities/generators.go";
+const THEIR_IMAGE: &str = "\"quay.io/dougbtv/alpine:latest\"";
+/// The specs of its own controllers, which are not there: addresses of pods that are gone are freed by the node of the pod.
+const SKIPPED: &str = "Pod cleanup controller|whereabouts-reconciler";
+/// How many specs are left at least.
+const LEAST: u32 = 17;
+/// How full one spec makes the nodes, in percent of 110 pods each.
+const FILL: &str = "15";
+
+pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
+    let program = report.check("the tests of whereabouts are built", build)?;
+    let cluster = report.check(
+        "two nodes whose only CNI plugins are those of the release are Ready",
+        || Cluster::with(env, NODES, Components::All, NodePlugins::Release),
+    )?;
+    let fixture = ClusterFixture { env, cluster };
+    let cluster = &fixture.cluster;
+    report.check("Helm installs rke2-multus with ipam.whereabouts", || {
+        fixture.import()?;
+        let server = cluster.server();
+        cluster.control.apply_text(server, &pool_kinds()?)?;
+        cluster.install(&env.chart(CRD_NAME)?, CRD_NAME, &[])?;
+        let values = ["--set=ipam.whereabouts=true"];
+        cluster.install(&env.chart(NAME)?, NAME, &values)?;
+        fixture.wait_until_ready(NAME)
+    })?;
+    report.check(
+        "its tests pass, without those of its own controllers",
+        || {
+            let mut tests = cluster.server().command(&program);
+            tests
+                .env("KUBECONFIG", cluster.control.admin())
+                .env("NUMBER_OF_COMPUTE_NODES", NODES.len().to_string())
+                .env("FILL_PERCENT_CAPACITY", FILL)
+                .args(["-ginkgo.noColor", "-ginkgo.v", "-test.timeout=30m"])
+                .arg(format!("-ginkgo.skip={SKIPPED}"));
+            let output = sh::run(&mut tests)?;
+            let passed = passed(&output).context("the tests print how many have passed")?;
+            say(&format!("        {passed} specs"));
+            ensure!(passed >= LEAST, "only {passed} of {LEAST} specs ran");
+            Ok(())
+        },
+    )?;
+    report.check("no pool and no reservation has an address", || {
+        for kind in ["ippools", "overlappingrangeipreservations"] {
+            let resource = format!("{kind}.whereabouts.cni.cncf.io");
+            let list = cluster.get(&[&resource, "--all-namespaces"])?;
+            let all = list["items"].as_array().context("it is a list")?;
+            let used = all.iter().find(|one| match &one["spec"]["allocations"] {
+                serde_json::Value::Null => true,
+                entries => entries
+                    .as_object()
+                    .is_some_and(|entries| !entries.is_empty()),
+            });
+            ensure!(used.is_none(), "{used:?}");
+        }
+        Ok(())
+    })
+}
+
+/// Copies the module and builds its tests, whose pods have our image, unless they are built already.
+fn build() -> anyhow::Result<PathBuf> {
+    let home = test_env::home()?.join("tools/whereabouts-suite");
+    let (source, program) = (home.join("source"), home.join("whereabouts.test"));
+    let module = programs::directory_of(Module::Whereabouts, MODULE)?;
+    let stamp = format!("{}\n{}", module.display(), include_str!("whereabouts.rs"));
+    let stamp_file = home.join("stamp");
+    if fs::read_to_string(&stamp_file).is_ok_and(|made| made == stamp) {
+        return Ok(program);
+    }
+    if home.exists() {
+        fs::remove_dir_all(&home)?;
+    }
+    fs::create_dir_all(&home)?;
+    sh::run(Command::new("cp").arg("-r").args([&module, &source]))?;
+    sh::run(Command::new("chmod").args(["-R", "u+w"]).arg(&source))?;
+    use_image(&source.join(SOURCE_OF_IMAGE))?;
+    let mut go = Command::new("go");
+    go.current_dir(&source)
+        .env("CGO_ENABLED", "0")
+        .args([
+            "test",
+            "-c",
+            "-vet=off",
+            "-buildvcs=false",
+            "-mod=mod",
+            "-o",
+        ])
+        .args([&program, Path::new("./e2e")]);
+    sh::run(&mut go).context("cannot build the tests of whereabouts")?;
+    fs::write(stamp_file, stamp)?;
+    Ok(program)
+}
+
+fn use_image(source: &Path) -> anyhow::Result<()> {
+    let text = fs::read_to_string(source)?;
+    let edited = text.replace(THEIR_IMAGE, &format!("{IMAGE:?}"));
+    ensure!(edited != text, "{SOURCE_OF_IMAGE} names another image");
+    Ok(fs::write(source, edited)?)
+}
+
+/// Returns how many specs have passed, of the last line of a run.
+fn passed(output: &str) -> Option<u32> {
+    let line = output.lines().find(|line| line.contains(" Passed | "))?;
+    let (before, _) = line.split_once(" Passed")?;
+    before.rsplit(' ').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn number_of_passed_specs_is_read() {
+        let output = "Ran 2 of 3 Specs in 1.0 seconds\nSUCCESS! -- 17 Passed | 0 Failed | 0 Pending | 2 Skipped\nPASS\n";
+        assert_eq!(passed(output), Some(17));
+        assert_eq!(passed("PASS\n"), None);
+    }
+}
