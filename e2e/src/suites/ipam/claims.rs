@@ -28,6 +28,10 @@ fn create(fleet: &Fleet, name: &str) -> anyhow::Result<()> {
     let made = fleet
         .api()
         .request("POST", &claim::list_path(NAMESPACE), &object)?;
+    // The answer to a former try was lost.
+    if made.status == 409 {
+        return Ok(());
+    }
     made.well().map(drop)
 }
 
