@@ -155,9 +155,14 @@ impl Node {
 
     /// Returns a command that runs in the node, with a timeout.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        self.command_within(COMMAND_TIMEOUT, program)
+    }
+
+    /// Does the same with a timeout of so many seconds.
+    pub(crate) fn command_within(&self, seconds: &str, program: impl AsRef<OsStr>) -> Command {
         let mut command = self.enter();
         command
-            .args(["timeout", "--kill-after=5", COMMAND_TIMEOUT])
+            .args(["timeout", "--kill-after=5", seconds])
             .arg(program);
         command
     }

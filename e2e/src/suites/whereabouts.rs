@@ -53,6 +53,8 @@ const SCALED_WHATEVER_CHANGED: &str =
 const SKIPPED: &str = "Pod cleanup controller|whereabouts-reconciler";
 /// How many specs are left at least.
 const LEAST: u32 = 18;
+/// How long all of them may take: two to three minutes where nothing else runs.
+const SECONDS: &str = "1200";
 /// How full one spec makes the nodes, in percent of 110 pods each.
 const FILL: &str = "15";
 
@@ -76,12 +78,12 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
     report.check(
         "its tests pass, without those of its own controllers",
         || {
-            let mut tests = cluster.server().command(&program);
+            let mut tests = cluster.server().command_within(SECONDS, &program);
             tests
                 .env("KUBECONFIG", cluster.control.admin())
                 .env("NUMBER_OF_COMPUTE_NODES", NODES.len().to_string())
                 .env("FILL_PERCENT_CAPACITY", FILL)
-                .args(["-ginkgo.noColor", "-ginkgo.v", "-test.timeout=30m"])
+                .args(["-ginkgo.noColor", "-ginkgo.v"])
                 .arg(format!("-ginkgo.skip={SKIPPED}"));
             let output = sh::run(&mut tests)?;
             let passed = passed(&output).context("the tests print how many have passed")?;
