@@ -45,7 +45,7 @@ const NODES: &[(Layout, ContainerdVersion)] = &[
 ];
 /// The image of the tests' pods, which a node without a registry cannot pull.
 const THEIR_IMAGE: &str = "\"quay.io/dougbtv/alpine:latest\"";
-/// A test writes a StatefulSet that it has read, and fails when the controller has written its status meanwhile.
+/// A test writes a `StatefulSet` that it has read, and fails when the controller has written its status meanwhile.
 const SCALED: &str = "statefulSet.Spec.Replicas = &newReplicas\n";
 const SCALED_WHATEVER_CHANGED: &str =
     "statefulSet.Spec.Replicas = &newReplicas\n\tstatefulSet.ResourceVersion = \"\"\n";
