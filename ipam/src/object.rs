@@ -26,6 +26,8 @@ pub const NODE_LABEL: &str = "ipam.multus-rs.cni.cncf.io/node";
 pub const SPACE_LABEL: &str = "ipam.multus-rs.cni.cncf.io/space";
 /// Only the holder of a block, or whoever found all of its slots free, removes it.
 pub const FINALIZER: &str = "ipam.multus-rs.cni.cncf.io/in-use";
+/// What the owner of an address begins with that came with a pool. Its node has no record of it in the block, so a boot does not free it.
+pub const POOL_OWNER: &str = "pool/";
 
 /// Why an object is not used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -96,7 +98,8 @@ pub struct Holder {
 /// An address of a block that is not one node's. An empty owner means that it is free.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Slot {
-    /// `pod/<uid>/<container>/<ifname>` or `claim/<uid>/<namespace>/<name>`.
+    /// `pod/<uid>/<container>/<ifname>`, `claim/<uid>/<namespace>/<name>`, or `pool/<container>/<ifname>` of a pod that a pool of whereabouts
+    /// has given the address.
     pub owner: String,
     pub pods: Vec<SlotPod>,
 }
@@ -267,7 +270,7 @@ fn holder(spec: &Map<String, Value>) -> Option<Holder> {
 
 fn slot(value: &Value) -> Option<Slot> {
     let owner = value.get("owner")?.as_str()?.to_owned();
-    let is_owner = ["pod/", "claim/"]
+    let is_owner = ["pod/", "claim/", POOL_OWNER]
         .iter()
         .any(|kind| owner.starts_with(kind));
     let pods = match value.get("pods") {

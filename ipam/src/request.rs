@@ -12,6 +12,9 @@ use crate::node::{self, Change, Mode, Owner, Test};
 use crate::object::{self, AddressBlock, Holder, SCHEMA, Slot, SlotPod};
 use crate::range::{BLOCK_SIZE, Block};
 
+/// The holder of a closed block, which no node is.
+pub const CLOSED: &str = "/closed";
+
 /// An identity in the protocol: a node by its name, a block by its uid, a pod as the owner of a slot.
 pub type Id = Arc<str>;
 
@@ -37,7 +40,7 @@ impl Own {
             object::Mode::Node(holder) if self.is(holder) => Mode::Node(holder.node.clone()),
             object::Mode::Node(holder) => Mode::Node(foreign(holder)),
             // Nobody gives an address of it, and nobody takes it.
-            object::Mode::Closed(_) => Mode::Node("/closed".into()),
+            object::Mode::Closed(_) => Mode::Node(CLOSED.into()),
             object::Mode::Shared(slots) => Mode::Shared(slots.iter().map(owner).collect()),
         };
         node::Block {
@@ -262,7 +265,7 @@ pub fn want(block: &AddressBlock, node: &str) -> Value {
     ])
 }
 
-/// Returns the patch that leaves a claim's slot to these pods; without one it is free.
+/// Returns the patch that leaves a slot to these pods; without one it is free.
 pub fn leave(
     block: &AddressBlock,
     slot: usize,
@@ -290,7 +293,7 @@ fn holder(of: &Holder) -> Value {
     json!({"node": &*of.node, "uid": &*of.uid, "incarnation": &*of.incarnation})
 }
 
-fn slot_pod(pod: &SlotPod) -> Value {
+pub(crate) fn slot_pod(pod: &SlotPod) -> Value {
     let SlotPod {
         namespace,
         name,

@@ -29,7 +29,7 @@ use crate::claim::{ClaimError, Reference, Usage};
 use crate::config::{self, ConfigError, Definition};
 use crate::guest::PoolError;
 use crate::node::{Change, Outcome, Request};
-use crate::object::{self, AddressBlock, Holder};
+use crate::object::{self, AddressBlock, Holder, ObjectError};
 use crate::range::Range;
 use crate::request::{Context, Id, Own, pod_owner};
 use crate::store::{Read, Store};
@@ -97,6 +97,12 @@ pub enum Failure {
         "IPPools are in namespace {found}, but this node's are in {own}: set ipam.whereaboutsNamespace in Multus' chart to the one that whereabouts uses, or delete pools that nobody uses any more"
     )]
     OtherNamespace { found: String, own: String },
+    #[error(
+        "the pools of whereabouts are being moved; kubectl multus ipam adopt or return goes on if it was interrupted"
+    )]
+    Moving,
+    #[error(transparent)]
+    Block(#[from] ObjectError),
     #[error("{0}")]
     Full(String),
     /// An address was asked for that the network does not give.
@@ -144,6 +150,8 @@ pub struct Times {
     pub patience: Duration,
     /// How long a holder may take to share a block.
     pub sharing: Duration,
+    /// How long an ADD waits while pools of whereabouts are being moved.
+    pub moving: Duration,
     /// The pause before the block is read again that another node is to share.
     pub look_again: Duration,
     /// For how long a Node has to be gone until its blocks are free.
@@ -165,6 +173,7 @@ impl Default for Times {
         Self {
             patience: Duration::from_secs(30),
             sharing: Duration::from_secs(2),
+            moving: Duration::from_secs(5),
             look_again: Duration::from_millis(200),
             gone: Duration::from_mins(10),
             settled: Duration::from_secs(70),
@@ -290,21 +299,53 @@ impl<A: Api> Service<A> {
     /// Gives an address of each list of ranges, or none.
     pub fn add(&self, allocation: &Allocation) -> Result<Vec<Grant>, Failure> {
         let definition = config::parse(&allocation.ipam)?;
+        let lists = definition.lists.iter();
+        let lists = lists.map(|list| (definition.space.as_str(), list));
+        self.give(allocation, lists, || {
+            if let Some(name) = self.claim_name(allocation, &definition)? {
+                return self.take_for_claim(allocation, &definition, &name);
+            }
+            let lists = chosen(&definition, &allocation.addresses)?;
+            self.take_all(allocation, &definition.space, &lists, None)
+        })
+    }
+
+    /// Gives an address of each of these ranges in its space, or none: of pools whose addresses are in blocks.
+    pub fn add_of_pools(
+        &self,
+        allocation: &Allocation,
+        ranges: &[(String, Range)],
+    ) -> Result<Vec<Grant>, Failure> {
+        let lists = ranges
+            .iter()
+            .map(|(space, range)| (space, vec![range.clone()]));
+        let lists: Vec<_> = lists.collect();
+        let noted = lists.iter().map(|(space, list)| (space.as_str(), list));
+        self.give(allocation, noted, || {
+            let taken = lists.iter().map(|(space, list)| {
+                self.take_all(allocation, space, std::slice::from_ref(list), None)
+            });
+            Ok(taken.collect::<Result<Vec<_>, _>>()?.concat())
+        })
+    }
+
+    /// Gives what an ADD takes of these lists of ranges, all of it or nothing.
+    fn give<'a>(
+        &self,
+        allocation: &Allocation,
+        lists: impl Iterator<Item = (&'a str, &'a Vec<Range>)>,
+        take: impl FnOnce() -> Result<Vec<Grant>, Failure>,
+    ) -> Result<Vec<Grant>, Failure> {
         if allocation.pod.uid.is_empty() {
             return Err(Failure::NoUid);
         }
-        self.lock().note_ranges(&definition);
+        self.lock().note_ranges(lists);
         let attachment = &allocation.attachment;
         match self.lock().active.entry(attachment.clone()) {
             hash_map::Entry::Occupied(_) => return Err(Failure::Busy(attachment.text())),
             hash_map::Entry::Vacant(place) => place.insert(false),
         };
-        let granted = match self.claim_name(allocation, &definition) {
-            Ok(Some(name)) => self.take_for_claim(allocation, &definition, &name),
-            Ok(None) => chosen(&definition, &allocation.addresses)
-                .and_then(|lists| self.take_all(allocation, &definition.space, &lists, None)),
-            Err(failure) => Err(failure),
-        };
+        let granted = take();
         let is_cancelled = self.lock().active.remove(attachment).unwrap_or(true);
         let granted = if is_cancelled {
             granted.and(Err(Failure::Cancelled))
@@ -445,6 +486,19 @@ impl<A: Api> Service<A> {
         }
         self.turned.notify_all();
         self.release(attachment)
+    }
+
+    /// Returns whether an attachment has an address of a block, or may still have one.
+    pub(super) fn has(&self, attachment: &Attachment) -> bool {
+        let state = self.lock();
+        let Attachment { container, ifname } = attachment;
+        let place = format!("/{container}/{ifname}");
+        let mut entries = state.entries.values();
+        entries.any(|entry| {
+            let mut uses = entry.uses.iter();
+            uses.any(|one| one.attachment == *attachment)
+                || entry.ended.iter().any(|ended| ended.ends_with(&place))
+        })
     }
 
     /// Frees the addresses of a network but those of the valid attachments, and those that are under way.

@@ -7,6 +7,7 @@ mod check;
 mod free;
 mod gather;
 mod lookup;
+mod pools;
 mod ranges;
 mod snapshot;
 
@@ -47,6 +48,16 @@ enum Command {
         after_help = "Examples:\n  kubectl multus ipam free --node c            what would be freed\n  kubectl multus ipam free --node c --yes\n\nPods that still run on that machine would share their addresses with others, so nothing is freed while the node's kubelet\nreports, not even with --yes. Deleting the Node frees them as well, ten minutes after no pod is bound to its name.\n\nExit status: 0 everything is freed, 1 something is not, also without --yes, 2 wrong command line, 3 the cluster could not be read"
     )]
     Free(free::Args),
+    /// Move the addresses of all pools of whereabouts into blocks, under running pods
+    #[command(
+        after_help = format!("Examples:\n  kubectl multus ipam adopt whereabouts          what would be moved, and what keeps it\n  kubectl multus ipam adopt whereabouts --yes\n\nPods keep their addresses. Starting pods wait some seconds meanwhile. The daemons need the value ipam.whereabouts, and its program must\nbe gone from all nodes. Interrupted, the command goes on when it is run again.\n\nExit status: 0 all pools are in blocks, 1 they are not, also without --yes, 2 wrong command line, 3 the cluster could not be read")
+    )]
+    Adopt(pools::AdoptArgs),
+    /// Move the addresses of blocks back into the pools of whereabouts
+    #[command(
+        after_help = format!("Examples:\n  kubectl multus ipam return whereabouts\n  kubectl multus ipam return whereabouts --yes\n\nPods keep their addresses. Ranges may have 2048 blocks, as a /16 has. At its end the command waits until no request of before can be\nmade any more, and removes the blocks. Interrupted, it goes on when it is run again.\n\nExit status: 0 the pools give addresses, 1 they do not, also without --yes, 2 wrong command line, 3 the cluster could not be read")
+    )]
+    Return(pools::Args),
 }
 
 /// Runs a command about addresses; without one, prints the ranges.
@@ -61,6 +72,8 @@ pub(crate) async fn run(
         Some(Command::Who { address }) => lookup::run(&cluster, *address, output).await,
         Some(Command::Check(args)) => check::run(args, &cluster, output).await,
         Some(Command::Free(args)) => free::run(args, &cluster, output).await,
+        Some(Command::Adopt(args)) => pools::adopt(args, &cluster, output).await,
+        Some(Command::Return(args)) => pools::give_back(args, &cluster, output).await,
     }
 }
 

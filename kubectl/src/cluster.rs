@@ -7,13 +7,14 @@ use api::cause::{self, Cause};
 use cmdline::error_line;
 use kube::{
     Api, Client, Config,
-    api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams},
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
     core::{GroupVersionKind, Request},
 };
 use plan::{Nad, objects};
 use serde::de::IgnoredAny;
 use serde_json::Value;
+use tokio::task::{JoinError, JoinSet};
 
 use crate::{object::DEFINITION, pod_state::seconds, validate::KnownDefinitions};
 
@@ -24,6 +25,8 @@ const READ_TIMEOUT: Duration = Duration::from_secs(30);
 const NOT_FOUND: u16 = 404;
 /// The statuses of a patch of an object that is another one than the client has read.
 const CHANGED: [u16; 3] = [NOT_FOUND, 409, 422];
+/// So many changes are sent at once.
+const AT_ONCE: usize = 16;
 const JSON_PATCH: &str = "application/json-patch+json";
 /// The number of objects in one page of a list.
 const PAGE_SIZE: u32 = 500;
@@ -237,28 +240,37 @@ impl Cluster {
         self.list(&kind, Some(namespace), &params).await
     }
 
-    /// Changes an object of the whole cluster by a JSON patch, whose tests must hold for the object as it is then.
-    pub(crate) async fn patch(
+    /// Makes a change.
+    pub(crate) async fn write(&self, write: Write<'_>) -> Result<(), PatchError> {
+        send(self.client.clone(), write.request()?).await
+    }
+
+    /// Makes changes, some at a time. Returns the first failure, or otherwise how many changed nothing, since an object was another one.
+    pub(crate) async fn write_all(
         &self,
-        (group, version): (&str, &str),
-        plural: &str,
-        name: &str,
-        operations: &Value,
-    ) -> Result<(), PatchError> {
-        let resource = format!("/apis/{group}/{version}/{plural}");
-        // Kube's own JSON patches are behind a feature with another crate.
-        let patch = Patch::Merge(operations);
-        let request = Request::new(resource).patch(name, &PatchParams::default(), &patch);
-        let mut request = request.map_err(|error| PatchError::Failed(error_line(&error)))?;
-        let json_patch = JSON_PATCH.parse().expect("a constant of ASCII");
-        request.headers_mut().insert("content-type", json_patch);
-        let answer = self.client.request::<IgnoredAny>(request).await;
-        answer.map(drop).map_err(|error| match &error {
-            kube::Error::Api(status) if CHANGED.contains(&status.code) => {
-                PatchError::Changed(refusal(&error))
+        writes: impl IntoIterator<Item = Write<'_>>,
+    ) -> Result<usize, String> {
+        let (mut tasks, mut changed) = (JoinSet::new(), 0);
+        let mut note = |outcome: Option<Result<_, JoinError>>| match outcome {
+            Some(Ok(Err(PatchError::Changed(_)))) => {
+                changed += 1;
+                Ok(())
             }
-            _ => PatchError::Failed(refusal(&error)),
-        })
+            Some(Ok(Err(PatchError::Failed(reason)))) => Err(reason),
+            Some(Err(error)) => Err(error.to_string()),
+            Some(Ok(Ok(()))) | None => Ok(()),
+        };
+        for write in writes {
+            let request = write.request().map_err(|error| error.to_string())?;
+            if tasks.len() >= AT_ONCE {
+                note(tasks.join_next().await)?;
+            }
+            tasks.spawn(send(self.client.clone(), request));
+        }
+        while !tasks.is_empty() {
+            note(tasks.join_next().await)?;
+        }
+        Ok(changed)
     }
 
     /// Reads the version of the API server, such as `v1.32.3+k3s1`.
@@ -323,11 +335,57 @@ async fn pages(api: &Api<DynamicObject>) -> Result<Option<Vec<Value>>, String> {
     }
 }
 
+/// A change of an object in the collection of this path.
+pub(crate) enum Write<'a> {
+    Create(&'a str, &'a Value),
+    /// A JSON patch (RFC 6902), whose tests must hold for the object as it is then.
+    Patch(&'a str, &'a str, &'a Value),
+    Delete(&'a str, &'a str),
+}
+
+impl Write<'_> {
+    fn request(&self) -> Result<http::Request<Vec<u8>>, PatchError> {
+        let request = match self {
+            Self::Create(collection, object) => {
+                let body = serde_json::to_vec(object).expect("a value is JSON");
+                Request::new(*collection).create(&PostParams::default(), body)
+            }
+            Self::Patch(collection, name, operations) => {
+                // Kube's own JSON patches are behind a feature with another crate.
+                let patch = Patch::Merge(operations);
+                let request =
+                    Request::new(*collection).patch(name, &PatchParams::default(), &patch);
+                request.map(|mut request| {
+                    let json_patch = JSON_PATCH.parse().expect("a constant of ASCII");
+                    request.headers_mut().insert("content-type", json_patch);
+                    request
+                })
+            }
+            Self::Delete(collection, name) => {
+                Request::new(*collection).delete(name, &DeleteParams::default())
+            }
+        };
+        request.map_err(|error| PatchError::Failed(error_line(&error)))
+    }
+}
+
+async fn send(client: Client, request: http::Request<Vec<u8>>) -> Result<(), PatchError> {
+    let answer = client.request::<IgnoredAny>(request).await;
+    answer.map(drop).map_err(|error| match &error {
+        kube::Error::Api(status) if CHANGED.contains(&status.code) => {
+            PatchError::Changed(refusal(&error))
+        }
+        _ => PatchError::Failed(refusal(&error)),
+    })
+}
+
 /// Why a patch changed nothing, with the API server's message or the error of the connection.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum PatchError {
-    /// A test of the patch did not hold, or the object no longer exists.
+    /// A test of the patch did not hold, or the object no longer exists, or exists already.
+    #[error("{0}")]
     Changed(String),
+    #[error("{0}")]
     Failed(String),
 }
 

@@ -5,6 +5,7 @@ mod claims;
 mod fleet;
 mod guest;
 mod history;
+mod moving;
 
 pub(super) use fleet::pool_kinds;
 
@@ -102,6 +103,7 @@ pub(crate) fn run(
         claims::sticky(&fleet)
     })?;
     guest::run(&fleet, report)?;
+    moving::run(env, &fleet, options.long, report)?;
     let seed = options.seed();
     let count = if options.long { GIVEN * LONG } else { GIVEN };
     say(&format!("seed    {seed}"));

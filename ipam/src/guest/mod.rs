@@ -6,6 +6,7 @@
 //! different pools and the same reservations. Here is neither I/O nor a clock; [`record`] is what the node keeps on its disk, and the service
 //! is in [`crate::service`].
 
+pub mod moving;
 pub mod pool;
 pub mod record;
 pub mod reservation;
@@ -17,9 +18,10 @@ use std::net::IpAddr;
 use serde_json::{Map, Value};
 
 use crate::config::{self, ConfigError};
+use crate::object::POOL_OWNER;
 use crate::range::{Range, Subnet};
 
-pub use pool::{Pool, PoolError};
+pub use pool::{Pool, PoolError, Stamp};
 pub use reservation::Reservation;
 
 /// The type of the definitions.
@@ -85,11 +87,35 @@ impl Definition {
         })
     }
 
+    /// Returns the names of its pools.
+    pub fn pools(&self) -> impl Iterator<Item = String> {
+        let ranges = self.ranges.iter();
+        ranges.map(|range| pool::name(&self.network_name, range.subnet()))
+    }
+
+    /// Returns the space of a range that has no pool, where the pools are in blocks. Addresses without reservations are those of one pool.
+    pub fn space(&self, range: &Range) -> String {
+        if self.is_reserved {
+            return self.network_name.clone();
+        }
+        own_space(&pool::name(&self.network_name, range.subnet()))
+    }
+
     /// Returns the gateway of a range's addresses.
     pub fn gateway(&self, range: &Range) -> Option<IpAddr> {
         let is_ipv4 = range.subnet().first().is_ipv4();
         self.gateway.filter(|gateway| gateway.is_ipv4() == is_ipv4)
     }
+}
+
+/// Returns the space of a pool whose addresses have no reservations.
+pub fn own_space(pool: &str) -> String {
+    format!("pool {pool}")
+}
+
+/// Returns the owner of an address in a block that a container's interface has got from a pool.
+pub fn slot_owner(container: &str, ifname: &str) -> String {
+    format!("{POOL_OWNER}{container}/{ifname}")
 }
 
 fn has_slices(map: &Map<String, Value>) -> bool {

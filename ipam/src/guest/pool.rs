@@ -31,8 +31,29 @@ pub enum PoolError {
 pub struct Pool {
     subnet: Subnet,
     resource_version: String,
+    stamp: Option<Stamp>,
     /// By the offset from the subnet's first address.
     entries: BTreeMap<u128, Owner>,
+}
+
+/// The label of a pool that does not give addresses by the rules of `whereabouts`; the others have none.
+pub const STAMP: &str = "ipam.multus-rs.cni.cncf.io/pool";
+/// The annotation of an adopted pool with the space of its addresses.
+pub const SPACE: &str = "ipam.multus-rs.cni.cncf.io/space";
+pub(crate) const NEW: &str = "new";
+pub const ADOPTING: &str = "adopting";
+pub const ADOPTED: &str = "adopted";
+pub const RETURNING: &str = "returning";
+
+/// Who gives the addresses of a pool instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stamp {
+    /// Nobody yet: it was just made, and whether the other pools are in blocks is to be read.
+    New,
+    /// Nobody: its addresses are being written into blocks, or back.
+    Moving,
+    /// Blocks of this space.
+    Adopted(String),
 }
 
 /// An address that an owner may have.
@@ -48,12 +69,12 @@ pub fn name(network_name: &str, subnet: Subnet) -> String {
     object_name(network_name, &subnet.to_string())
 }
 
-/// Returns the object of a pool without addresses.
+/// Returns the object of a new pool without addresses.
 pub fn object(namespace: &str, name: &str, subnet: Subnet) -> Value {
     json!({
         "apiVersion": API_VERSION,
         "kind": "IPPool",
-        "metadata": {"name": name, "namespace": namespace},
+        "metadata": {"name": name, "namespace": namespace, "labels": {STAMP: NEW}},
         "spec": {"range": subnet.to_string(), "allocations": {}},
     })
 }
@@ -88,8 +109,25 @@ impl Pool {
         Ok(Self {
             subnet,
             resource_version: version.to_owned(),
+            stamp: stamp(object),
             entries: entries.collect(),
         })
+    }
+
+    pub fn stamp(&self) -> Option<&Stamp> {
+        self.stamp.as_ref()
+    }
+
+    /// Returns who has which address.
+    pub fn entries(&self) -> impl Iterator<Item = (IpAddr, &Owner)> {
+        let entries = self.entries.iter();
+        entries.filter_map(|(offset, owner)| Some((self.subnet.at(*offset)?, owner)))
+    }
+
+    /// Returns the patch that lets a new pool give addresses, unless it has changed since it was read.
+    pub fn open(&self) -> Value {
+        let path = format!("/metadata/labels/{}", STAMP.replace('/', "~1"));
+        json!([self.test(), {"op": "remove", "path": path}])
     }
 
     /// Returns the address for an owner by the reference's rules: the one that the pod's interface has, whatever its container, else the
@@ -129,20 +167,16 @@ impl Pool {
 
     /// Returns how many addresses of a range are in use.
     pub fn used(&self, range: &Range) -> usize {
-        let addresses = self
-            .entries
-            .keys()
-            .filter_map(|offset| self.subnet.at(*offset));
-        addresses.filter(|address| range.contains(*address)).count()
+        let used = self.entries();
+        used.filter(|(address, _)| range.contains(*address)).count()
     }
 
     /// Returns the addresses of a container's interface.
     pub fn of(&self, container: &str, ifname: &str) -> Vec<IpAddr> {
-        let own = self.entries.iter().filter(|(_, entry)| {
-            (entry.container.as_str(), entry.ifname.as_str()) == (container, ifname)
-        });
-        own.filter_map(|(offset, _)| self.subnet.at(*offset))
-            .collect()
+        let own = self
+            .entries()
+            .filter(|(_, entry)| (&*entry.container, &*entry.ifname) == (container, ifname));
+        own.map(|(address, _)| address).collect()
     }
 
     /// Returns who has an address.
@@ -171,6 +205,23 @@ impl Pool {
         let offset = self.subnet.offset(address).unwrap_or_default();
         format!("/spec/allocations/{offset}")
     }
+}
+
+/// Reads the stamp of a pool. A word of another release is one of a pool that nobody may use.
+pub(crate) fn stamp(object: &Value) -> Option<Stamp> {
+    let metadata = object.get("metadata")?;
+    let word = metadata.get("labels")?.get(STAMP)?;
+    Some(match word.as_str() {
+        Some(NEW) => Stamp::New,
+        Some(ADOPTED) => {
+            let space = metadata.get("annotations").and_then(|all| all.get(SPACE));
+            match space.and_then(Value::as_str) {
+                Some(space) => Stamp::Adopted(space.to_owned()),
+                None => Stamp::Moving,
+            }
+        }
+        _ => Stamp::Moving,
+    })
 }
 
 fn owner(entry: &Map<String, Value>) -> Owner {

@@ -21,6 +21,14 @@ pub fn name(network_name: &str, address: IpAddr) -> String {
     object_name(network_name, &address.to_string())
 }
 
+/// Returns the address of a reservation's name, without the network's name before it.
+pub(super) fn address(name: &str) -> Option<IpAddr> {
+    if name.contains('.') {
+        return name.parse().ok();
+    }
+    name.replace('-', ":").parse().ok()
+}
+
 /// Returns the object that reserves an address for an owner.
 pub fn object(namespace: &str, name: &str, owner: &Owner) -> Value {
     json!({

@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 use super::entry::Entry;
 use super::{Api, Service, State};
 use crate::claim::slot_owner;
-use crate::config::Definition;
 use crate::node::{Block, Mode};
 use crate::range::{BLOCK_SIZE, Range};
-use crate::request::Id;
+use crate::request::{CLOSED, Id};
 use crate::store::Use;
 
 /// What a node has.
@@ -66,14 +65,17 @@ impl<A: Api> Service<A> {
 }
 
 impl State {
-    /// A pod asks for addresses of this definition. Beyond the limit, lists of which no pod has an address are forgotten.
-    pub(super) fn note_ranges(&mut self, definition: &Definition) {
-        for list in &definition.lists {
+    /// A pod asks for addresses of these lists, each of a space. Beyond the limit, lists of which no pod has an address are forgotten.
+    pub(super) fn note_ranges<'a>(
+        &mut self,
+        lists: impl Iterator<Item = (&'a str, &'a Vec<Range>)>,
+    ) {
+        for (space, list) in lists {
             let texts = list
                 .iter()
                 .map(|range| format!("{}-{}", range.first(), range.last()));
             let text = texts.collect::<Vec<_>>().join(", ");
-            let key = (definition.space.clone(), text);
+            let key = (space.to_owned(), text);
             if self.lists.len() >= LISTS {
                 let Self { lists, entries, .. } = self;
                 lists.retain(|(space, _), list| used(space, list, entries) > 0);
@@ -129,7 +131,8 @@ fn used(space: &str, list: &[Range], entries: &BTreeMap<String, Entry>) -> usize
 fn contradicted(entry: &Entry, node: &Id, block: Option<&Block<Id>>) -> u32 {
     let is_right = |one: &Use| match block.map(|block| &block.mode) {
         None => false,
-        Some(Mode::Node(holder)) => holder == node,
+        // An address of a closed block is that of a pool.
+        Some(Mode::Node(holder)) => holder == node || **holder == *CLOSED,
         Some(Mode::Shared(owners)) => owners[one.slot as usize]
             .as_ref()
             .is_some_and(|owner| *owner.pod == *slot_owner(&one.owner)),

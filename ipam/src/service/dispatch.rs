@@ -31,10 +31,12 @@ impl<A: Api, O: Objects> Services<A, O> {
                 answer(Err(Failure::NotServed))
             }
             (Ask::Allocate(allocation), Some(guest)) if guest::serves(&allocation.ipam) => {
-                answer(guest.add(allocation))
+                let blocks = |ranges: &[_]| self.blocks.add_of_pools(allocation, ranges);
+                answer(guest.add(allocation, blocks))
             }
             (Ask::ReleaseFrom(from), Some(guest)) => {
-                nothing(guest.del(&from.attachment, Some(from)))
+                let freed = guest.del(&from.attachment, Some(from));
+                nothing(freed.and(self.blocks.del(&from.attachment)))
             }
             (Ask::Check(attachment), Some(guest)) if guest.knows(attachment) => {
                 nothing(guest.check(attachment))
@@ -57,8 +59,17 @@ impl<A: Api, O: Objects> Services<A, O> {
 
     /// Does what is due. Returns when there is more to do, or `None` when nothing is.
     pub fn work(&self) -> Option<Duration> {
-        let guest = self.guest.as_ref().and_then(Guest::work);
-        [self.blocks.work(), guest].into_iter().flatten().min()
+        let blocks = self.blocks.work();
+        let Some(guest) = &self.guest else {
+            return blocks;
+        };
+        let next = guest.work(|attachment| self.blocks.has(attachment));
+        let freed = guest.take_freed();
+        for (space, block) in &freed {
+            self.blocks.look_after(space, *block);
+        }
+        let again = (!freed.is_empty()).then_some(Duration::ZERO);
+        [blocks, next, again].into_iter().flatten().min()
     }
 
     /// A block of this node has changed.
@@ -84,7 +95,9 @@ impl<A: Api, O: Objects> Services<A, O> {
     /// Returns what the node has.
     pub fn counts(&self) -> Counts {
         let mut counts = self.blocks.counts();
-        counts.addresses += self.guest.as_ref().map_or(0, Guest::count);
+        let is_in_blocks = |attachment: &Attachment| self.blocks.has(attachment);
+        let guest = self.guest.as_ref();
+        counts.addresses += guest.map_or(0, |guest| guest.count(is_in_blocks));
         counts
     }
 }

@@ -16,10 +16,15 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 
 use super::{ApiError, Failure, Times};
+use crate::guest::pool::{NEW, STAMP};
 use crate::guest::record::{Record, Records, State as Progress, Use};
-use crate::guest::{self, API_VERSION, Definition, Owner, POOLS, Pool, RESERVATIONS, Reservation};
+use crate::guest::{
+    self, API_VERSION, Definition, Owner, POOLS, Pool, RESERVATIONS, Reservation, Stamp,
+};
 use crate::guest::{pool, reservation};
-use crate::range::Range;
+use crate::object::{self, AddressBlock, Mode};
+use crate::range::{Block, Range};
+use crate::request::leave;
 use crate::wire::{Allocation, Attachment, Grant};
 
 /// What the guest asks the API server for, by the paths of objects.
@@ -54,6 +59,10 @@ struct State {
     pools: BTreeSet<String>,
     /// Whether the pools are known to be in no other namespace.
     is_at_home: bool,
+    /// The spaces of pools that were in blocks when they were read.
+    adopted: BTreeMap<String, String>,
+    /// Blocks in which slots were freed that are perhaps the last.
+    freed: BTreeSet<(String, Block)>,
 }
 
 #[derive(Clone)]
@@ -114,8 +123,12 @@ impl<A: Objects> Guest<A> {
         })
     }
 
-    /// Gives an address of each range, or none.
-    pub fn add(&self, allocation: &Allocation) -> Result<Vec<Grant>, Failure> {
+    /// Gives an address of each range, or none. `blocks` gives addresses of ranges that are in blocks, each with its space.
+    pub fn add(
+        &self,
+        allocation: &Allocation,
+        blocks: impl Fn(&[(String, Range)]) -> Result<Vec<Grant>, Failure>,
+    ) -> Result<Vec<Grant>, Failure> {
         let definition = Definition::parse(&allocation.ipam)?;
         if allocation.pod.name.is_empty() || allocation.pod.namespace.is_empty() {
             return Err(Failure::NoPod);
@@ -125,12 +138,124 @@ impl<A: Objects> Guest<A> {
         self.check_namespace()?;
         let _turn = self.turn(attachment, deadline)?;
         let granted = self.begin(allocation, &definition).and_then(|()| {
+            if let Some(spaces) = self.remembered(&definition) {
+                let granted = self.add_of_blocks(attachment, &definition, spaces, &blocks);
+                if !matches!(granted, Err(Failure::Full(_))) {
+                    return granted;
+                }
+                // Blocks are closed once the pools have gone back.
+                self.lock().adopted.clear();
+            }
             let ranges = definition.ranges.iter();
-            ranges
+            let granted = ranges
                 .map(|range| self.grant(attachment, &definition, range, deadline))
-                .collect()
+                .collect();
+            if !matches!(granted, Err(Failure::Moving)) {
+                return granted;
+            }
+            let spaces = self.spaces(&definition, deadline)?;
+            self.add_of_blocks(attachment, &definition, spaces, &blocks)
         });
         self.finish(attachment, granted)
+    }
+
+    /// Gives addresses of ranges that are in blocks. The record of the interface has them, too, since the blocks may go back to pools.
+    fn add_of_blocks(
+        &self,
+        attachment: &Attachment,
+        definition: &Definition,
+        spaces: Vec<String>,
+        blocks: impl Fn(&[(String, Range)]) -> Result<Vec<Grant>, Failure>,
+    ) -> Result<Vec<Grant>, Failure> {
+        let ranges = definition.ranges.iter().cloned();
+        let ranges: Vec<_> = spaces.into_iter().zip(ranges).collect();
+        let mut granted = blocks(&ranges)?;
+        for (grant, range) in granted.iter_mut().zip(&definition.ranges) {
+            let gateway = definition.gateway(range);
+            grant.gateway = gateway.map(|it| it.to_string()).unwrap_or_default();
+        }
+        let addresses: Vec<_> = granted.iter().filter_map(address).collect();
+        self.change(attachment, |entry| {
+            let uses = entry.iter_mut().flat_map(|entry| &mut entry.record.uses);
+            for one in uses {
+                let of_pool = addresses.iter().copied();
+                let of_pool = of_pool.filter(|address| one.subnet.contains(*address));
+                one.addresses = of_pool.collect();
+            }
+        })?;
+        Ok(granted)
+    }
+
+    /// Returns the spaces of the ranges, if all of them were in blocks when their pools were read last.
+    fn remembered(&self, definition: &Definition) -> Option<Vec<String>> {
+        let state = self.lock();
+        let spaces = self.pool_paths(definition);
+        spaces
+            .iter()
+            .map(|path| state.adopted.get(path).cloned())
+            .collect()
+    }
+
+    /// Returns the spaces of the ranges, whose pools are in blocks. Waits while they are being moved.
+    fn spaces(&self, definition: &Definition, deadline: Instant) -> Result<Vec<String>, Failure> {
+        let deadline = deadline.min(Instant::now() + self.times.moving);
+        let paths = self.pool_paths(definition);
+        loop {
+            let places = paths.iter().zip(&definition.ranges);
+            let spaces = places.map(|(path, range)| self.space(path, definition, range));
+            if let Some(spaces) = spaces.collect::<Result<Option<Vec<_>>, _>>()? {
+                let known = paths.into_iter().zip(spaces.iter().cloned());
+                self.lock().adopted.extend(known);
+                return Ok(spaces);
+            }
+            if Instant::now() > deadline {
+                return Err(Failure::Moving);
+            }
+            std::thread::sleep(self.times.look_again);
+        }
+    }
+
+    /// Returns the space of a range whose pool is in blocks. Where there is no pool, or a new one, the others decide.
+    fn space(
+        &self,
+        path: &str,
+        definition: &Definition,
+        range: &Range,
+    ) -> Result<Option<String>, Failure> {
+        let pool = self.api.get(path)?;
+        let pool = pool.map(|object| Pool::parse(&object, range.subnet()));
+        let pool = pool.transpose()?;
+        let is_new = pool
+            .as_ref()
+            .is_none_or(|pool| pool.stamp() == Some(&Stamp::New));
+        let stamp = if is_new {
+            self.stamp_of_others()?
+        } else {
+            pool.and_then(|pool| pool.stamp().cloned())
+        };
+        Ok(match stamp {
+            Some(Stamp::Adopted(_)) if is_new => Some(definition.space(range)),
+            Some(Stamp::Adopted(space)) => Some(space),
+            _ => None,
+        })
+    }
+
+    /// Returns the stamp of a pool that is not a new one, if any has one.
+    fn stamp_of_others(&self) -> Result<Option<Stamp>, Failure> {
+        let label = STAMP.replace('/', "%2F");
+        let path = format!(
+            "{}?limit=1&labelSelector={label}%2C{label}%21%3D{NEW}",
+            collection(&self.namespace, POOLS)
+        );
+        let list = self.api.get(&path)?.ok_or_else(no_kind)?;
+        Ok(list.pointer("/items/0").and_then(pool::stamp))
+    }
+
+    fn pool_paths(&self, definition: &Definition) -> Vec<String> {
+        let names = definition.pools();
+        names
+            .map(|name| path(&self.namespace, POOLS, &name))
+            .collect()
     }
 
     /// Writes that the addresses are asked for.
@@ -214,6 +339,15 @@ impl<A: Objects> Guest<A> {
                 self.create_pool(&exchange.one)?;
                 continue;
             };
+            match pool.stamp() {
+                None => {}
+                Some(Stamp::New) if self.stamp_of_others()?.is_none() => {
+                    written(self.api.patch(&pool_path(&exchange.one), &pool.open()))?;
+                    continue;
+                }
+                // The runtime tries again, and then it is known where the addresses are.
+                Some(_) => return Err(Failure::Moving),
+            }
             let choice = pool.choose(range, &exchange.owner, |address| refused.contains(&address));
             let choice = choice.ok_or_else(|| full(&exchange.one, &pool, range, refused.len()))?;
             let address = choice.address;
@@ -334,8 +468,9 @@ impl<A: Objects> Guest<A> {
         over.iter().try_for_each(|one| self.del(one, None))
     }
 
-    /// Frees what is due. Returns when there is more to do, or `None` when nothing is.
-    pub fn work(&self) -> Option<Duration> {
+    /// Frees what is due. Returns when there is more to do, or `None` when nothing is. An interface with something in blocks waits for them:
+    /// what is not free there when they are closed goes back to the pool, where it is freed.
+    pub fn work(&self, is_in_blocks: impl Fn(&Attachment) -> bool) -> Option<Duration> {
         let now = Instant::now();
         let due: Vec<Attachment> = {
             let state = self.lock();
@@ -347,6 +482,10 @@ impl<A: Objects> Guest<A> {
             .collect()
         };
         for attachment in due {
+            if is_in_blocks(&attachment) {
+                self.postpone(|one| *one == attachment);
+                continue;
+            }
             if let Err(failure) = self.free(&attachment) {
                 if matches!(failure, Failure::Api(ApiError::Unknown(_))) {
                     // The others would wait for the same server.
@@ -419,6 +558,14 @@ impl<A: Objects> Guest<A> {
             let noted = one.addresses.iter().filter(|noted| !own.contains(noted));
             let mut addresses = own.clone();
             addresses.extend(noted);
+            match pool.as_ref().and_then(Pool::stamp) {
+                Some(Stamp::Adopted(space)) => {
+                    let mut all = addresses.iter();
+                    return all.try_for_each(|address| self.free_slot(exchange, space, *address));
+                }
+                Some(Stamp::Moving) => return Err(Failure::Moving),
+                Some(Stamp::New) | None => {}
+            }
             for address in addresses.into_iter().filter(|_| one.is_reserved) {
                 let next = pool.as_ref().and_then(|pool| pool.owner(address));
                 match next.filter(|next| next.pod == owner.pod && next.container != owner.container)
@@ -443,6 +590,52 @@ impl<A: Objects> Guest<A> {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Frees the address in its block, if it came there with the pool for this interface.
+    fn free_slot(
+        &self,
+        exchange: &Exchange<'_>,
+        space: &str,
+        address: IpAddr,
+    ) -> Result<(), Failure> {
+        let Owner {
+            container, ifname, ..
+        } = &exchange.owner;
+        let owner = guest::slot_owner(container, ifname);
+        let block = Block::of(address);
+        let place = format!("{}/{}", object::PATH, object::name(space, block));
+        loop {
+            exchange.check_deadline()?;
+            let Some(object) = self.api.get(&place)? else {
+                return Ok(());
+            };
+            let seen = AddressBlock::parse(&object)?;
+            let slots = match &seen.mode {
+                Mode::Shared(slots) => slots,
+                Mode::Closed(_) => return Err(Failure::Moving),
+                Mode::Node(_) => return Ok(()),
+            };
+            let slot = block.slot(address).unwrap_or_default() as usize;
+            let is_own = slots.get(slot).is_some_and(|slot| slot.owner == owner);
+            let Some(patch) = leave(&seen, slot, None).filter(|_| is_own) else {
+                return Ok(());
+            };
+            match self.api.patch(&place, &patch) {
+                Ok(_) => {
+                    let freed = (space.to_owned(), block);
+                    self.lock().freed.insert(freed);
+                    return Ok(());
+                }
+                Err(ApiError::Refused(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Returns the blocks with slots that were freed since the last call.
+    pub fn take_freed(&self) -> BTreeSet<(String, Block)> {
+        std::mem::take(&mut self.lock().freed)
     }
 
     /// Removes the reservation of an address if it is the owner's. Returns whether it was.
@@ -494,6 +687,9 @@ impl<A: Objects> Guest<A> {
             let Some(pool) = self.pool(one)? else {
                 return Ok(());
             };
+            if pool.stamp().is_some() {
+                return Err(Failure::Moving);
+            }
             let own = pool.of(&owner.container, &owner.ifname);
             if own.is_empty() {
                 return Ok(());
@@ -535,12 +731,8 @@ impl<A: Objects> Guest<A> {
 
     fn create_pool(&self, one: &Use) -> Result<(), Failure> {
         let object = pool::object(&one.namespace, &one.pool(), one.subnet);
-        let created = self.api.create(&collection(&one.namespace, POOLS), &object);
-        match created {
-            // Whoever has made it: it is read next. It has no address yet, so nobody has to know the outcome.
-            Ok(_) | Err(ApiError::Refused(_) | ApiError::Unknown(_)) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        // Whoever has made it: it is read next. It has no address yet, so nobody has to know the outcome.
+        written(self.api.create(&collection(&one.namespace, POOLS), &object))
     }
 
     fn reservation(&self, one: &Use, address: IpAddr) -> Result<Option<Reservation>, Failure> {
@@ -600,11 +792,12 @@ impl<A: Objects> Guest<A> {
         entry.is_some_and(|entry| entry.record.state == Progress::Given)
     }
 
-    /// Returns how many addresses pods of this node have of pools.
-    pub fn count(&self) -> usize {
+    /// Returns how many addresses pods of this node have of pools, without those of blocks.
+    pub fn count(&self, is_in_blocks: impl Fn(&Attachment) -> bool) -> usize {
         let state = self.lock();
         let given = state.entries.values().map(|entry| &entry.record);
-        let given = given.filter(|record| record.state == Progress::Given);
+        let given = given
+            .filter(|record| record.state == Progress::Given && !is_in_blocks(&record.attachment));
         given.map(|record| record.uses.len()).sum()
     }
 
@@ -713,6 +906,19 @@ impl Entry {
         self.record.state = Progress::Ended;
         self.due = Some(Instant::now());
     }
+}
+
+/// A write that somebody else was faster with, or whose outcome is unknown, is seen when the object is read again.
+fn written(outcome: Result<Value, ApiError>) -> Result<(), Failure> {
+    match outcome {
+        Ok(_) | Err(ApiError::Refused(_) | ApiError::Unknown(_)) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn address(grant: &Grant) -> Option<IpAddr> {
+    let (address, _) = grant.address.split_once('/')?;
+    address.parse().ok()
 }
 
 /// Returns whether a definition's addresses are those of pools.

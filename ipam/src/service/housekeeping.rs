@@ -13,6 +13,7 @@ use super::{Api, ApiError, Context, Failure, Service, State};
 use crate::claim::slot_owner;
 use crate::node::{self, Change, Mode, Request, Test};
 use crate::object::{self, AddressBlock, SlotPod};
+use crate::range::Block;
 use crate::request::{Id, Own, report};
 
 /// So often a block is tried to be given back that others write at the same time.
@@ -276,6 +277,23 @@ impl<A: Api> Service<A> {
         Ok(true)
     }
 
+    /// A slot of a block was freed that this node has no record of: a block that nobody uses is given back.
+    pub(super) fn look_after(&self, space: &str, block: Block) {
+        let name = object::name(space, block);
+        let Ok(own) = self.own() else { return };
+        // Whoever uses the block next gives it back otherwise.
+        if self.read(&own, &name).is_err() {
+            return;
+        }
+        let mut state = self.lock();
+        let State { known, entries, .. } = &mut *state;
+        if known.get(&name).is_some_and(AddressBlock::is_unused) {
+            let new = || Entry::new(own.holder.node.clone(), space, block);
+            entries.entry(name.clone()).or_insert_with(new);
+            let _ = self.note(&mut state, &name);
+        }
+    }
+
     /// Lets a block go that somebody has deleted, unless it is used.
     pub(super) fn let_go(&self, name: &str) -> Result<(), Failure> {
         let known = self.lock().known.get(name).cloned();
@@ -398,6 +416,9 @@ impl<A: Api> Service<A> {
                     let Entry { uses, ended, .. } = &mut entry;
                     let is_unknown = |usage: &String| uses.iter().all(|one| one.owner != *usage);
                     for slot in slots {
+                        if slot.owner.starts_with(object::POOL_OWNER) {
+                            continue;
+                        }
                         let pods = slot.pods.iter().filter(is_own);
                         ended.extend(pods.map(|pod| usage_of(slot, pod)).filter(is_unknown));
                     }

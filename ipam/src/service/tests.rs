@@ -36,7 +36,7 @@ enum Write {
 
 #[derive(Default)]
 pub(super) struct Server {
-    objects: Mutex<BTreeMap<String, Value>>,
+    pub(super) objects: Mutex<BTreeMap<String, Value>>,
     /// By namespace and name.
     claims: Mutex<BTreeMap<String, Value>>,
     pods: Mutex<BTreeMap<String, Value>>,
@@ -304,6 +304,7 @@ impl Api for Arc<Server> {
 pub(super) const TIMES: Times = Times {
     patience: Duration::from_secs(20),
     sharing: Duration::from_secs(5),
+    moving: Duration::from_millis(50),
     look_again: Duration::from_millis(1),
     gone: Duration::ZERO,
     settled: Duration::ZERO,

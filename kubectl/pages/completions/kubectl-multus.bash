@@ -34,11 +34,17 @@ _kubectl__multus() {
             kubectl__multus,why)
                 cmd="kubectl__multus__subcmd__why"
                 ;;
+            kubectl__multus__subcmd__ipam,adopt)
+                cmd="kubectl__multus__subcmd__ipam__subcmd__adopt"
+                ;;
             kubectl__multus__subcmd__ipam,check)
                 cmd="kubectl__multus__subcmd__ipam__subcmd__check"
                 ;;
             kubectl__multus__subcmd__ipam,free)
                 cmd="kubectl__multus__subcmd__ipam__subcmd__free"
+                ;;
+            kubectl__multus__subcmd__ipam,return)
+                cmd="kubectl__multus__subcmd__ipam__subcmd__return"
                 ;;
             kubectl__multus__subcmd__ipam,who)
                 cmd="kubectl__multus__subcmd__ipam__subcmd__who"
@@ -88,8 +94,46 @@ _kubectl__multus() {
             return 0
             ;;
         kubectl__subcmd__multus__subcmd__ipam)
-            opts="-n -o -h --kubeconfig --context --namespace --output --help who check free"
+            opts="-n -o -h --kubeconfig --context --namespace --output --help who check free adopt return"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --context)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --namespace)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -n)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        kubectl__subcmd__multus__subcmd__ipam__subcmd__adopt)
+            opts="-n -o -h --yes --without-leaked --kubeconfig --context --namespace --output --help whereabouts"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -178,6 +222,44 @@ _kubectl__multus() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --context)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --namespace)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -n)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        kubectl__subcmd__multus__subcmd__ipam__subcmd__return)
+            opts="-n -o -h --yes --kubeconfig --context --namespace --output --help whereabouts"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --kubeconfig)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -61,15 +61,17 @@ json\t''"
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l cluster -d 'Read networks that are not among the files from the cluster, and the pods that share their addresses'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l strict -d 'Also fail on warnings'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -s h -l help -d 'Print help'
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free" -l context -d 'Context of the kubeconfig [default: the current one]' -r
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free" -s n -l namespace -d 'Namespace [default: that of the context]' -r
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free" -s o -l output -d 'Output format' -r -f -a "text\t''
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free adopt return" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free adopt return" -l context -d 'Context of the kubeconfig [default: the current one]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free adopt return" -s n -l namespace -d 'Namespace [default: that of the context]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free adopt return" -s o -l output -d 'Output format' -r -f -a "text\t''
 json\t''"
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free" -s h -l help -d 'Print help'
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free" -f -a "who" -d 'Show which pod has an address'
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free" -f -a "check" -d 'Compare blocks, definitions, claims and the network status of all pods'
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free" -f -a "free" -d 'Free the addresses of a node whose machine is off for good'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free adopt return" -s h -l help -d 'Print help'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free adopt return" -f -a "who" -d 'Show which pod has an address'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free adopt return" -f -a "check" -d 'Compare blocks, definitions, claims and the network status of all pods'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free adopt return" -f -a "free" -d 'Free the addresses of a node whose machine is off for good'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free adopt return" -f -a "adopt" -d 'Move the addresses of all pools of whereabouts into blocks, under running pods'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free adopt return" -f -a "return" -d 'Move the addresses of blocks back into the pools of whereabouts'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from who" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from who" -l context -d 'Context of the kubeconfig [default: the current one]' -r
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from who" -s n -l namespace -d 'Namespace [default: that of the context]' -r
@@ -91,6 +93,21 @@ complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and 
 json\t''"
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from free" -l yes -d 'Free them; without it nothing is changed'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from free" -s h -l help -d 'Print help'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from adopt" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from adopt" -l context -d 'Context of the kubeconfig [default: the current one]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from adopt" -s n -l namespace -d 'Namespace [default: that of the context]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from adopt" -s o -l output -d 'Output format' -r -f -a "text\t''
+json\t''"
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from adopt" -l yes -d 'Move them; without it nothing is changed'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from adopt" -l without-leaked -d 'Leave out addresses of pods that do not exist'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from adopt" -s h -l help -d 'Print help'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from return" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from return" -l context -d 'Context of the kubeconfig [default: the current one]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from return" -s n -l namespace -d 'Namespace [default: that of the context]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from return" -s o -l output -d 'Output format' -r -f -a "text\t''
+json\t''"
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from return" -l yes -d 'Move them; without it nothing is changed'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from return" -s h -l help -d 'Print help'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -l values -d 'Values of the planned installation, as `helm get values` prints them; may be repeated, and the last file wins' -r -F
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -s f -l filename -d 'Read objects from files and directories instead of a cluster; - is stdin' -r
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F

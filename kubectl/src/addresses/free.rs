@@ -9,7 +9,7 @@ use cmdline::counted;
 use ipam::{
     Mode, Slot,
     claim::Reference,
-    object::{GROUP, NODE_LABEL, RESOURCE, VERSION},
+    object::{self, NODE_LABEL},
     range::BLOCK_SIZE,
 };
 use serde::Serialize;
@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     CommandStatus, Output,
-    cluster::{Cluster, PatchError},
+    cluster::{Cluster, PatchError, Write},
 };
 
 /// Arguments of `ipam free`.
@@ -84,9 +84,8 @@ pub(super) async fn run(
     let mut report = report(&snapshot, &args.node, node.as_ref());
     if args.yes && report.refusal.is_none() {
         for step in &mut report.steps {
-            let group = (GROUP, VERSION);
-            let freed = cluster.patch(group, RESOURCE, &step.block, &step.operations);
-            step.outcome = match freed.await {
+            let freed = Write::Patch(object::PATH, &step.block, &step.operations);
+            step.outcome = match cluster.write(freed).await {
                 Ok(()) => Outcome::Freed,
                 Err(PatchError::Changed(reason)) => Outcome::Changed(reason),
                 Err(PatchError::Failed(reason)) => Outcome::Failed(reason),

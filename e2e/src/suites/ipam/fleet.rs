@@ -57,8 +57,8 @@ pub(super) struct Fleet {
     pub(super) members: Vec<Member>,
     /// The program of whereabouts.
     pub(super) reference: PathBuf,
-    control: ControlPlane,
-    server: Node,
+    pub(super) control: ControlPlane,
+    pub(super) server: Node,
     api: ApiClient,
     _network: NodeNetwork,
 }
@@ -411,7 +411,7 @@ impl Member {
     }
 
     /// Reads the records in a directory of the service.
-    fn documents(&self, dir: &str) -> anyhow::Result<Vec<Value>> {
+    pub(super) fn documents(&self, dir: &str) -> anyhow::Result<Vec<Value>> {
         let dir = format!("{STATE_DIR}/.multus-rs/ipam/{dir}");
         let dir = self.node.path(&dir);
         let entries = fs::read_dir(&dir).with_context(|| dir.display().to_string())?;

@@ -42,6 +42,12 @@ pub(super) fn run(fleet: &Fleet, report: &mut Report) -> Result<(), CheckFailed>
     )
 }
 
+/// Adds the name of the file with the keys of every definition.
+pub(super) fn with_flat_file(mut ipam: Value) -> Value {
+    ipam["configuration_path"] = FLAT_FILE.into();
+    ipam
+}
+
 fn config(ipam: &Value) -> Value {
     json!({"cniVersion": "1.0.0", "name": "lan", "type": "macvlan", "ipam": ipam})
 }

@@ -6,7 +6,8 @@ use std::thread;
 
 use serde_json::json;
 
-use super::super::tests::{TIMES, lost, patched};
+use super::super::Api as _;
+use super::super::tests::{Server, TIMES, lost, patched};
 use super::*;
 use crate::wire::Pod;
 
@@ -42,6 +43,8 @@ pub(in crate::service) struct Cluster {
     requests: Mutex<Vec<String>>,
     count: Arc<AtomicU64>,
     has_no_kind: bool,
+    /// The server of blocks.
+    pub(in crate::service) blocks: Mutex<Option<Arc<Server>>>,
 }
 
 fn refused() -> ApiError {
@@ -110,8 +113,26 @@ impl Cluster {
         object
     }
 
+    /// Returns all objects of a kind by their names.
+    pub(in crate::service) fn all(&self, kind: &str) -> BTreeMap<String, Value> {
+        let objects = self.objects.lock().unwrap();
+        let all = objects.values().filter(|object| object["kind"] == kind);
+        let named = all.map(|one| {
+            (
+                one["metadata"]["name"].as_str().unwrap().to_owned(),
+                one.clone(),
+            )
+        });
+        named.collect()
+    }
+
+    pub(in crate::service) fn remove_all(&self, kind: &str) {
+        let mut objects = self.objects.lock().unwrap();
+        objects.retain(|_, object| object["kind"] != kind);
+    }
+
     /// Returns what the pools and the reservations say: offset or name, and the pod.
-    fn taken(&self) -> (Vec<String>, Vec<String>) {
+    pub(in crate::service) fn taken(&self) -> (Vec<String>, Vec<String>) {
         let (mut pools, mut reservations) = (Vec::new(), Vec::new());
         for object in self.objects.lock().unwrap().values() {
             let name = object["metadata"]["name"].as_str().unwrap();
@@ -143,11 +164,23 @@ impl Cluster {
 impl Objects for Arc<Cluster> {
     fn get(&self, path: &str) -> Result<Option<Value>, ApiError> {
         self.note("get", path)?;
+        if let Some(block) = path.strip_prefix(&format!("{}/", object::PATH)) {
+            return self.blocks.lock().unwrap().as_ref().unwrap().get(block);
+        }
         let objects = self.objects.lock().unwrap();
-        if let Some((_, own)) = path.split_once("%21%3D") {
-            let elsewhere = |object: &&Value| object["metadata"]["namespace"] != own;
-            let found: Vec<_> = objects.values().filter(elsewhere).take(1).collect();
-            return Ok((!self.has_no_kind).then(|| json!({"items": found})));
+        let list = |matches: &dyn Fn(&Value) -> bool| {
+            let found: Vec<_> = objects
+                .values()
+                .filter(|one| matches(one))
+                .take(1)
+                .collect();
+            Ok((!self.has_no_kind).then(|| json!({"items": found})))
+        };
+        if let Some((_, own)) = path.split_once("namespace%21%3D") {
+            return list(&|object| object["metadata"]["namespace"] != own);
+        }
+        if path.contains("labelSelector") {
+            return list(&|one| pool::stamp(one).is_some_and(|stamp| stamp != Stamp::New));
         }
         Ok(objects.get(path).cloned())
     }
@@ -167,6 +200,10 @@ impl Objects for Arc<Cluster> {
 
     fn patch(&self, path: &str, steps: &Value) -> Result<Value, ApiError> {
         self.note("patch", path)?;
+        if let Some(block) = path.strip_prefix(&format!("{}/", object::PATH)) {
+            let blocks = self.blocks.lock().unwrap();
+            return blocks.as_ref().unwrap().patch(block, steps);
+        }
         let (path, steps) = (path.to_owned(), steps.clone());
         self.write(move |cluster| {
             let mut objects = cluster.objects.lock().unwrap();
@@ -234,7 +271,7 @@ impl Machine {
     }
 
     fn add(&self, pod: &str, ipam: &Value) -> Result<String, String> {
-        let grants = self.guest.add(&allocation(pod, pod, ipam));
+        let grants = self.guest.add(&allocation(pod, pod, ipam), no_blocks);
         let grants = grants.map_err(|failure| failure.to_string())?;
         Ok(grants
             .into_iter()
@@ -247,14 +284,31 @@ impl Machine {
         self.guest.del(&attachment(container), None).unwrap();
     }
 
+    /// Makes the pool of a definition, without addresses.
+    fn make_pool(&self, ipam: &Value) {
+        let one = used(ipam);
+        self.guest.create_pool(&one).unwrap();
+        let pool = self.guest.pool(&one).unwrap().unwrap();
+        self.cluster.patch(&pool_path(&one), &pool.open()).unwrap();
+    }
+
     /// Does all that is due now.
     fn work(&self) {
-        self.guest.work();
+        self.guest.work(not_in_blocks);
     }
 
     fn files(&self) -> usize {
         std::fs::read_dir(self.dir.path()).unwrap().count()
     }
+}
+
+/// No pool here is in blocks.
+fn no_blocks(_: &[(String, Range)]) -> Result<Vec<Grant>, Failure> {
+    Err(Failure::Moving)
+}
+
+fn not_in_blocks(_: &Attachment) -> bool {
+    false
 }
 
 fn attachment(container: &str) -> Attachment {
@@ -373,6 +427,9 @@ fn address_is_in_the_pool_and_reserved_and_free_after_del() {
         "get 10.0.0.0-29",
         "create ippools",
         "get 10.0.0.0-29",
+        "get ippools?limit=1&labelSelector=ipam.multus-rs.cni.cncf.io%2Fpool%2Cipam.multus-rs.cni.cncf.io%2Fpool%21%3Dnew",
+        "patch 10.0.0.0-29",
+        "get 10.0.0.0-29",
         "get 10.0.0.1",
         "patch 10.0.0.0-29",
         "create overlappingrangeipreservations",
@@ -383,7 +440,7 @@ fn address_is_in_the_pool_and_reserved_and_free_after_del() {
     let (pools, reservations) = cluster.taken();
     assert_eq!(pools, ["1 shop/web web", "2 shop/db db"]);
     assert_eq!(reservations, ["10.0.0.1 shop/web", "10.0.0.2 shop/db"]);
-    assert_eq!(machine.guest.count(), 2);
+    assert_eq!(machine.guest.count(not_in_blocks), 2);
     machine.guest.check(&attachment("web")).unwrap();
     for _ in 0..2 {
         machine.del("web");
@@ -401,7 +458,10 @@ fn address_is_in_the_pool_and_reserved_and_free_after_del() {
     ];
     assert_eq!(freed[..4], expected);
     cluster.assert_free();
-    assert_eq!((machine.files(), machine.guest.work()), (0, None));
+    assert_eq!(
+        (machine.files(), machine.guest.work(not_in_blocks)),
+        (0, None)
+    );
 }
 
 #[test]
@@ -410,7 +470,10 @@ fn each_range_gives_an_address_with_its_gateway_and_all_are_freed() {
     let machine = Machine::new(&cluster);
     let both = json!({"type": "whereabouts", "ipRanges": [{"range": "10.0.0.0/29"}, {"range": "fd00:20::/64"}],
         "gateway": "fd00:20::1", "network_name": "blue"});
-    let grants = machine.guest.add(&allocation("web", "web", &both)).unwrap();
+    let grants = machine
+        .guest
+        .add(&allocation("web", "web", &both), no_blocks)
+        .unwrap();
     let grant = |at: usize| (grants[at].address.as_str(), grants[at].gateway.as_str());
     assert_eq!(grant(0), ("10.0.0.1/29", ""));
     assert_eq!(grant(1), ("fd00:20::2/64", "fd00:20::1"));
@@ -514,13 +577,16 @@ fn request_that_may_still_land_keeps_the_record_until_it_is_settled() {
     let cluster = Arc::new(Cluster::default());
     let settled = Duration::from_mins(2);
     let mut machine = Machine::with_times(&cluster, Times { settled, ..TIMES });
-    machine.guest.create_pool(&used(&small())).unwrap();
+    machine.make_pool(&small());
     *cluster.fates.lock().unwrap() = vec![Fate::Cut];
     let error = machine.add("web", &small()).unwrap_err();
     assert_eq!(error, "cannot reach the API server: no answer");
     *cluster.is_away.lock().unwrap() = false;
     machine.work();
-    let later = machine.guest.work().expect("the write may land");
+    let later = machine
+        .guest
+        .work(not_in_blocks)
+        .expect("the write may land");
     assert!(later > Duration::from_mins(1), "{later:?}");
     cluster.land();
     assert_eq!(cluster.taken().0, ["1 shop/web web"]);
@@ -536,7 +602,7 @@ fn reservation_that_lands_later_is_removed_by_what_is_on_disk() {
     let cluster = Arc::new(Cluster::default());
     let settled = Duration::from_mins(2);
     let mut machine = Machine::with_times(&cluster, Times { settled, ..TIMES });
-    machine.guest.create_pool(&used(&small())).unwrap();
+    machine.make_pool(&small());
     *cluster.fates.lock().unwrap() = vec![Fate::Cut, Fate::Made];
     machine.add("web", &small()).unwrap_err();
     machine.restart("a");
@@ -554,7 +620,7 @@ fn reservation_that_lands_later_is_removed_by_what_is_on_disk() {
 fn address_that_another_pool_gives_meanwhile_is_left_to_it() {
     let cluster = Arc::new(Cluster::default());
     let machine = Machine::new(&cluster);
-    machine.guest.create_pool(&used(&small())).unwrap();
+    machine.make_pool(&small());
     *cluster.rival.lock().unwrap() = Some(|objects| {
         let path = path("kube-system", RESERVATIONS, "10.0.0.1");
         let of =
@@ -665,7 +731,11 @@ fn del_ends_a_request_that_is_under_way() {
         let granted = machine.guest.finish(&asked.attachment, granted);
         assert!(matches!(granted, Err(Failure::Cancelled)), "{granted:?}");
     }
-    assert_eq!(machine.guest.work(), None, "the request is still under way");
+    assert_eq!(
+        machine.guest.work(not_in_blocks),
+        None,
+        "the request is still under way"
+    );
     drop(turn);
     machine.work();
     assert_eq!(machine.files(), 0);
@@ -754,7 +824,7 @@ fn next_container_of_a_pod_keeps_the_address_when_the_former_one_is_freed() {
         } else {
             let grants = next
                 .guest
-                .add(&allocation("web-again", "web", &small()))
+                .add(&allocation("web-again", "web", &small()), no_blocks)
                 .unwrap();
             Some(grants[0].address.clone())
         };
@@ -779,7 +849,7 @@ fn second_interface_of_a_container_has_an_address_of_its_own() {
     second.attachment.ifname = "net2".to_owned();
     machine.add("web", &small()).unwrap();
     assert_eq!(
-        machine.guest.add(&second).unwrap()[0].address,
+        machine.guest.add(&second, no_blocks).unwrap()[0].address,
         "10.0.0.2/29"
     );
     machine.del("web");
@@ -810,7 +880,10 @@ fn cluster_that_is_not_ready_for_pools_says_what_to_do() {
         pod: Pod::default(),
         ..allocation("web", "web", &small())
     };
-    let failure = Machine::new(&cluster).guest.add(&nobody).unwrap_err();
+    let failure = Machine::new(&cluster)
+        .guest
+        .add(&nobody, no_blocks)
+        .unwrap_err();
     assert!(matches!(failure, Failure::NoPod));
 }
 

@@ -1,0 +1,331 @@
+//! Pools of whereabouts become addresses of blocks, and pools again, on a real API server, while pods come and go.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    path::PathBuf,
+    process::Stdio,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::ensure;
+use serde_json::{Value, json};
+
+use super::{
+    add, fails,
+    fleet::{self, Fleet},
+    give, guest, until_free,
+};
+use crate::{
+    control_plane::objects,
+    kubectl_plugin::KubectlPlugin,
+    report::{CheckFailed, Report, say},
+    test_env::TestEnv,
+};
+
+/// How many pods each node has when the pools are moved, and how many of each worker come and go meanwhile.
+const PODS: usize = 40;
+const LONG_PODS: usize = 2500;
+/// A pod waits no longer while pools are adopted.
+const MOST_WAIT: Duration = Duration::from_secs(5);
+const NAMES: usize = 4;
+
+/// The range of pods that come and go, ranges that overlap, and a definition whose addresses have no reservations.
+fn ranges() -> [Value; 4] {
+    [
+        json!({"type": "whereabouts", "range": "10.48.0.0/20"}),
+        json!({"type": "whereabouts", "range": "10.44.0.0/18"}),
+        json!({"type": "whereabouts", "range": "10.44.0.0/19", "exclude": ["10.44.0.0/26"]}),
+        json!({"type": "whereabouts", "range": "10.44.0.0/20", "enable_overlapping_ranges": false}),
+    ]
+}
+
+pub(super) fn run(
+    env: &TestEnv,
+    fleet: &Fleet,
+    is_long: bool,
+    report: &mut Report,
+) -> Result<(), CheckFailed> {
+    let moving = Moving {
+        env,
+        fleet,
+        count: if is_long { LONG_PODS } else { PODS },
+    };
+    let before = report.check("pods of all nodes have addresses of pools", || {
+        moving.fill()
+    })?;
+    report.check("pools are adopted while pods come and go", || {
+        moving.during("adopt", || moving.adopt(&before))
+    })?;
+    report.check(
+        "the program of whereabouts gives no address meanwhile",
+        || moving.is_refused(),
+    )?;
+    report.check("pools are given back while pods come and go", || {
+        moving.during("return", || moving.give_back(&before))
+    })?;
+    report.check("nothing is left of the pods of pools", || {
+        for (member, pod) in &before {
+            fleet.members[*member].del(pod)?;
+        }
+        until_free(fleet)
+    })
+}
+
+struct Moving<'a> {
+    env: &'a TestEnv,
+    fleet: &'a Fleet,
+    count: usize,
+}
+
+/// The node and the name of a pod.
+type Pods = Vec<(usize, String)>;
+
+impl Moving<'_> {
+    fn plugin(&self) -> KubectlPlugin<'_> {
+        KubectlPlugin::new(self.env, &self.fleet.server, self.admin())
+    }
+
+    fn admin(&self) -> PathBuf {
+        self.fleet.control.admin()
+    }
+
+    /// Makes pods, and takes their addresses on all nodes at once.
+    fn fill(&self) -> anyhow::Result<Pods> {
+        let mut pods = Vec::new();
+        for (number, member) in self.fleet.members.iter().enumerate() {
+            let names = (0..self.count).map(|at| format!("pool-{number}-{at}"));
+            let names: Vec<_> = names.collect();
+            let goes = (0..NAMES).map(|at| going(number, at));
+            let all = names.iter().cloned().chain(goes);
+            let objects = all.map(|pod| objects::pod(&pod, &member.node.name, None));
+            let objects: Vec<_> = objects.collect();
+            self.fleet.control.apply(&self.fleet.server, &objects)?;
+            pods.extend(names.into_iter().map(|name| (number, name)));
+        }
+        thread::scope(|scope| {
+            let workers = (0..self.fleet.members.len()).map(|number| {
+                let own = pods.iter().filter(move |(on, _)| *on == number);
+                scope.spawn(move || {
+                    own.enumerate().try_for_each(|(at, (_, pod))| {
+                        add(
+                            &self.fleet.members[number],
+                            pod,
+                            &ranges()[at % ranges().len()],
+                        )
+                        .map(drop)
+                    })
+                })
+            });
+            let workers: Vec<_> = workers.collect();
+            workers.into_iter().try_for_each(|worker| {
+                let outcome = worker.join();
+                outcome.map_err(|_| anyhow::anyhow!("a thread panicked"))?
+            })
+        })?;
+        Ok(pods)
+    }
+
+    /// Moves the pools while pods of each node come and go, which never get an address that another one has.
+    fn during(
+        &self,
+        verb: &str,
+        moving: impl FnOnce() -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let records = self.staying()?;
+        let used = records
+            .iter()
+            .filter(|record| record["uses"][0]["reserved"] == true);
+        let used = used.filter_map(|record| record["uses"][0]["addresses"][0].as_str());
+        let used = Mutex::new(used.map(str::to_owned).collect::<BTreeSet<_>>());
+        let (is_over, longest) = (AtomicBool::new(false), Mutex::new(Duration::ZERO));
+        let mut given = 0;
+        thread::scope(|scope| {
+            let workers: Vec<_> = (0..self.fleet.members.len())
+                .map(|number| {
+                    let (used, is_over, longest) = (&used, &is_over, &longest);
+                    scope.spawn(move || self.come_and_go(number, used, is_over, longest))
+                })
+                .collect();
+            let outcome = moving();
+            is_over.store(true, Ordering::Relaxed);
+            for worker in workers {
+                let outcome = worker.join();
+                given += outcome.map_err(|_| anyhow::anyhow!("a thread panicked"))??;
+            }
+            outcome
+        })?;
+        let longest = longest.into_inner().expect("no thread panics");
+        say(&format!(
+            "        {verb}: {given} addresses meanwhile, each within {} ms",
+            longest.as_millis()
+        ));
+        ensure!(
+            longest < MOST_WAIT + Duration::from_secs(1),
+            "a pod has waited for {longest:?}"
+        );
+        Ok(())
+    }
+
+    fn come_and_go(
+        &self,
+        number: usize,
+        used: &Mutex<BTreeSet<String>>,
+        is_over: &AtomicBool,
+        longest: &Mutex<Duration>,
+    ) -> anyhow::Result<usize> {
+        let member = &self.fleet.members[number];
+        let [common, ..] = ranges();
+        let mut here = VecDeque::new();
+        let mut given = 0;
+        let leave = |(container, address): (String, String)| {
+            used.lock().expect("no thread panics").remove(&address);
+            member.del_container(&container)
+        };
+        while !is_over.load(Ordering::Relaxed) {
+            let pod = going(number, given % NAMES);
+            let mut allocation = fleet::allocation(&pod, &common)?;
+            let container = format!("container-{pod}-{given}");
+            allocation.attachment.container.clone_from(&container);
+            let start = Instant::now();
+            let added = give(member, allocation);
+            let waited = start.elapsed();
+            let mut longest = longest.lock().expect("no thread panics");
+            *longest = waited.max(*longest);
+            drop(longest);
+            // As the runtime does: a container that has failed is deleted, and the next one tried.
+            let Ok(address) = added else {
+                member.del_container(&container)?;
+                continue;
+            };
+            let address = address.split('/').next().unwrap_or_default().to_owned();
+            let is_new = used
+                .lock()
+                .expect("no thread panics")
+                .insert(address.clone());
+            ensure!(is_new, "{address} was given twice");
+            given += 1;
+            here.push_back((container, address));
+            if here.len() == NAMES {
+                here.pop_front().map_or(Ok(()), leave)?;
+            }
+        }
+        here.into_iter().try_for_each(leave)?;
+        Ok(given)
+    }
+
+    /// Returns the records of the pods that stay.
+    fn staying(&self) -> anyhow::Result<Vec<Value>> {
+        let mut all = Vec::new();
+        for member in &self.fleet.members {
+            let records = member.documents("whereabouts")?.into_iter();
+            all.extend(records.filter(|record| {
+                let container = record["container"].as_str().unwrap_or_default();
+                record["state"] == "given" && container.starts_with("container-pool-")
+            }));
+        }
+        Ok(all)
+    }
+
+    /// Returns the addresses of these pods.
+    fn addresses(&self) -> anyhow::Result<Vec<String>> {
+        let records = self.staying()?.into_iter();
+        let addresses = records.map(|record| {
+            let one = &record["uses"][0];
+            format!("{} {}", record["container"], one["addresses"])
+        });
+        Ok(addresses.collect())
+    }
+
+    fn run(&self, verb: &str) -> anyhow::Result<Value> {
+        let (status, answer) = self
+            .plugin()
+            .json(&["ipam", verb, "whereabouts", "--yes"], "")?;
+        ensure!(status == 0, "{verb} ended with {status}: {answer}");
+        Ok(answer)
+    }
+
+    /// Runs the command and ends it after a moment.
+    fn interrupt(&self, verb: &str, after: Duration) -> anyhow::Result<()> {
+        let program = self.env.program("kubectl-multus");
+        let mut command = self.fleet.server.command(program);
+        command
+            .args(["ipam", verb, "whereabouts", "--yes", "--kubeconfig"])
+            .arg(self.admin())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let mut child = command.spawn()?;
+        // The moment at which it is killed is the case.
+        thread::sleep(after);
+        child.kill()?;
+        child.wait()?;
+        Ok(())
+    }
+
+    fn adopt(&self, pods: &Pods) -> anyhow::Result<()> {
+        let (before, pools) = (self.addresses()?, self.fleet.pools()?.0);
+        for milliseconds in [150, 300] {
+            self.interrupt("adopt", Duration::from_millis(milliseconds))?;
+        }
+        let start = Instant::now();
+        let answer = self.run("adopt")?;
+        say(&format!(
+            "        {} of {} in {} ms",
+            pools.len(),
+            answer["pools"],
+            start.elapsed().as_millis()
+        ));
+        ensure!(self.addresses()? == before, "an address has changed");
+        let blocks = self.fleet.blocks()?;
+        let slots = blocks
+            .iter()
+            .filter_map(|block| block["spec"]["slots"].as_array());
+        let adopted = slots.flatten().filter(|slot| {
+            let owner = slot["owner"].as_str().unwrap_or_default();
+            owner.starts_with("pool/container-pool-")
+        });
+        ensure!(adopted.count() == pods.len(), "not all pods are in blocks");
+        Ok(())
+    }
+
+    fn is_refused(&self) -> anyhow::Result<()> {
+        let member = &self.fleet.members[0];
+        let [common, ..] = ranges();
+        let config = json!({"cniVersion": "1.0.0", "name": "lan", "type": "macvlan", "ipam": guest::with_flat_file(common)});
+        let added = member.whereabouts(&self.fleet.reference, "ADD", "refused", &config);
+        fails(added, "the addresses of this pool are in blocks")
+    }
+
+    fn give_back(&self, pods: &Pods) -> anyhow::Result<()> {
+        let before = self.addresses()?;
+        for milliseconds in [150, 1000] {
+            self.interrupt("return", Duration::from_millis(milliseconds))?;
+        }
+        self.run("return")?;
+        ensure!(self.addresses()? == before, "an address has changed");
+        let (taken, reservations) = self.fleet.pools()?;
+        for (_, pod) in pods {
+            let name = format!("default/{pod}");
+            let entries = taken.iter().filter(|one| one.ends_with(&name)).count();
+            ensure!(entries == 1, "{pod} has {entries} entries");
+        }
+        let unreserved = pods.len() / ranges().len();
+        ensure!(
+            reservations.len() >= pods.len() - unreserved - NAMES,
+            "{} reservations of {} pods",
+            reservations.len(),
+            pods.len()
+        );
+        let closed = self.fleet.blocks()?;
+        ensure!(closed.is_empty(), "{} blocks are left", closed.len());
+        Ok(())
+    }
+}
+
+fn going(number: usize, at: usize) -> String {
+    format!("goes-{number}-{at}")
+}

@@ -1,0 +1,509 @@
+//! All pools become addresses of blocks, or pools again, under running pods.
+//!
+//! Whoever moves them stamps every pool first, so that a write of a guest that has read a pool before fails, and writes the last stamp when
+//! everything else is written. In between nobody gives or frees an address of a pool, so it may end at any place and be begun again. What is
+//! to be written is decided here, over values.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use serde_json::{Map, Value, json};
+
+use super::pool::{ADOPTED, NEW, Pool, PoolError, SPACE, STAMP};
+use super::{Owner, own_space, reservation, slot_owner};
+use crate::object::{self, AddressBlock, Mode, POOL_OWNER, SCHEMA, Slot, SlotPod};
+use crate::range::{BLOCK_SIZE, Block, Subnet};
+use crate::request::slot_pod;
+
+/// So many blocks a range may have that becomes a pool again, each of which has to be closed: those of a /16.
+pub const MOST_BLOCKS: u128 = 2048;
+
+/// A pool as it was read.
+#[derive(Clone, Debug)]
+pub struct StoredPool {
+    pub namespace: String,
+    pub name: String,
+    pub subnet: Subnet,
+    /// The word of its stamp; empty without one.
+    pub word: String,
+    resource_version: String,
+    network_name: String,
+    has_labels: bool,
+    has_annotations: bool,
+    /// The space of an adopted pool.
+    space: Option<String>,
+    pool: Pool,
+}
+
+/// Where a pod is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodPlace {
+    pub uid: String,
+    pub node: String,
+}
+
+/// What is not moved, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Obstacle {
+    #[error(
+        "{address} is in use by {pod} of IPPool {pool}, and by {other} of another one: delete one of the pods"
+    )]
+    Twice {
+        address: IpAddr,
+        pool: String,
+        pod: String,
+        other: String,
+    },
+    #[error(
+        "{address} of IPPool {pool} is that of pod {pod}, which does not exist: remove its entry, or leave such entries out with --without-leaked"
+    )]
+    Leaked {
+        address: IpAddr,
+        pool: String,
+        pod: String,
+    },
+    #[error(
+        "{address} of IPPool {pool} is in block {block}, of which definitions of multus-ipam give addresses: delete the pods there, or give one of the networks another range or space"
+    )]
+    InUse {
+        address: IpAddr,
+        pool: String,
+        block: String,
+    },
+    #[error(
+        "IPPool {pool} was made after the others were adopted, and has addresses: delete its pods, and then the pool"
+    )]
+    Late { pool: String },
+    #[error(
+        "{address} of block {block} belongs to claim {claim}, and pools have no claims: delete it, or its machine"
+    )]
+    Claimed {
+        address: IpAddr,
+        block: String,
+        claim: String,
+    },
+    #[error(
+        "IPPool {pool} has the range {subnet}: ranges of more than 2048 blocks, as a /16 has, do not go back"
+    )]
+    Large { pool: String, subnet: Subnet },
+    #[error(
+        "{address} of pod {pod} is in the ranges of several pools, and the definition that gave it is not known: delete the pod"
+    )]
+    Ambiguous { address: IpAddr, pod: String },
+}
+
+/// The blocks that pools become.
+#[derive(Debug, Default)]
+pub struct Adoption {
+    /// The space of each pool, by its place among the pools.
+    pub spaces: Vec<String>,
+    /// The slots of each block by space and block.
+    pub blocks: BTreeMap<(String, Block), Vec<Slot>>,
+    pub addresses: usize,
+    /// The number of entries of pods that do not exist.
+    pub leaked: usize,
+    pub obstacles: Vec<Obstacle>,
+}
+
+/// The pools that blocks become.
+#[derive(Debug, Default)]
+pub struct Return {
+    /// The entries of each pool by their offsets, by its place among the pools.
+    pub allocations: Vec<Map<String, Value>>,
+    /// The reservations of all addresses: name and owner.
+    pub reservations: BTreeMap<String, Owner>,
+    pub addresses: usize,
+    pub obstacles: Vec<Obstacle>,
+}
+
+impl StoredPool {
+    pub fn parse(object: &Value) -> Result<Self, PoolError> {
+        let text = |path: &str| object.pointer(path).and_then(Value::as_str);
+        let own = |path: &str| text(path).unwrap_or_default().to_owned();
+        let name = own("/metadata/name");
+        let missing = || PoolError::Field {
+            name: name.clone(),
+            field: "spec.range",
+            expected: "a subnet",
+        };
+        let range = text("/spec/range").and_then(|range| range.parse::<Subnet>().ok());
+        let subnet = range.ok_or_else(missing)?;
+        let pool = Pool::parse(object, subnet)?;
+        let unnamed = super::pool::name("", subnet);
+        let network_name = name.strip_suffix(&unnamed).ok_or_else(missing)?;
+        let network_name = network_name.strip_suffix('-').unwrap_or(network_name);
+        let labels = object.pointer("/metadata/labels");
+        let word = labels.and_then(|labels| labels.get(STAMP)?.as_str());
+        let annotations = object.pointer("/metadata/annotations");
+        let space = annotations.and_then(|all| all.get(SPACE)?.as_str());
+        Ok(Self {
+            namespace: own("/metadata/namespace"),
+            subnet,
+            word: word.unwrap_or_default().to_owned(),
+            resource_version: own("/metadata/resourceVersion"),
+            network_name: network_name.to_owned(),
+            has_labels: labels.is_some(),
+            has_annotations: annotations.is_some(),
+            space: space.map(str::to_owned),
+            pool,
+            name,
+        })
+    }
+
+    /// Returns whether nobody has stamped it, so that it gives addresses or will do so.
+    pub fn is_open(&self) -> bool {
+        ["", NEW].contains(&self.word.as_str())
+    }
+
+    /// Returns the patch that stamps it, unless it has changed since it was read.
+    pub fn stamp(&self, word: &str) -> Value {
+        let mut steps = vec![self.test()];
+        if !self.has_labels {
+            steps.push(json!({"op": "add", "path": "/metadata/labels", "value": {}}));
+        }
+        steps.push(json!({"op": "add", "path": path("labels", STAMP), "value": word}));
+        steps.into()
+    }
+
+    /// Returns the patch that gives its addresses to the blocks of a space.
+    pub fn adopt(&self, space: &str) -> Value {
+        let mut steps = self.stamp(ADOPTED);
+        let list = steps.as_array_mut().expect("it is a list");
+        if !self.has_annotations {
+            list.push(json!({"op": "add", "path": "/metadata/annotations", "value": {}}));
+        }
+        list.push(json!({"op": "add", "path": path("annotations", SPACE), "value": space}));
+        steps
+    }
+
+    /// Returns the patch by which it has these entries and gives addresses again.
+    pub fn reopen(&self, allocations: &Map<String, Value>) -> Value {
+        let mut steps = vec![
+            self.test(),
+            json!({"op": "replace", "path": "/spec/allocations", "value": allocations}),
+            json!({"op": "remove", "path": path("labels", STAMP)}),
+        ];
+        if self.space.is_some() {
+            steps.push(json!({"op": "remove", "path": path("annotations", SPACE)}));
+        }
+        steps.into()
+    }
+
+    /// Returns the blocks of its range.
+    pub fn blocks(&self) -> Result<impl Iterator<Item = Block> + use<>, Obstacle> {
+        let last = self.subnet.offset(self.subnet.last()).unwrap_or_default();
+        let first = Block::of(self.subnet.first());
+        let count = last / u128::from(BLOCK_SIZE) + 1;
+        if count > MOST_BLOCKS {
+            return Err(Obstacle::Large {
+                pool: self.name.clone(),
+                subnet: self.subnet,
+            });
+        }
+        let subnet = self.subnet;
+        Ok((0..count).map(move |place| {
+            let address = subnet.at(place * u128::from(BLOCK_SIZE));
+            address.map_or(first, Block::of)
+        }))
+    }
+
+    /// Returns whether a subnet has addresses of its range.
+    pub fn has(&self, subnet: Subnet) -> bool {
+        self.subnet.contains(subnet.first()) || subnet.contains(self.subnet.first())
+    }
+
+    /// Returns whether a block has addresses of its range.
+    pub fn overlaps(&self, block: Block) -> bool {
+        let last = block.address(BLOCK_SIZE - 1);
+        self.subnet.contains(block.first())
+            || self.subnet.contains(last)
+            || block.slot(self.subnet.first()).is_some()
+    }
+
+    /// Returns the space of an adopted pool.
+    pub fn space(&self) -> &str {
+        self.space.as_deref().unwrap_or(&self.network_name)
+    }
+
+    /// Returns the patch by which a pool gives addresses again that was not adopted yet.
+    pub fn open(&self) -> Value {
+        self.pool.open()
+    }
+
+    fn is_reserved(&self) -> bool {
+        self.space() == self.network_name
+    }
+
+    fn test(&self) -> Value {
+        json!({"op": "test", "path": "/metadata/resourceVersion", "value": self.resource_version})
+    }
+}
+
+/// Returns the blocks that pools become. `reservations` are the pods that have one by its name, `unreserved` the names of pools whose
+/// definitions want none, `place` finds a pod by namespace and name, and `blocks` are all that exist.
+pub fn adopt(
+    pools: &[StoredPool],
+    reservations: &BTreeMap<String, String>,
+    unreserved: &BTreeSet<String>,
+    place: impl Fn(&str) -> Option<PodPlace>,
+    blocks: &[AddressBlock],
+) -> Adoption {
+    let mut adoption = Adoption::default();
+    let mut users: BTreeMap<(String, IpAddr), &str> = BTreeMap::new();
+    for pool in pools {
+        let name = || pool.name.clone();
+        let has_reservation = |(address, owner): (IpAddr, &Owner)| {
+            let reservation = reservation::name(&pool.network_name, address);
+            reservations.get(&reservation) == Some(&owner.pod)
+        };
+        let is_empty = pool.pool.entries().next().is_none();
+        let is_reserved = if is_empty {
+            !unreserved.contains(&pool.name)
+        } else {
+            pool.pool.entries().any(has_reservation)
+        };
+        let space = if is_reserved {
+            pool.network_name.clone()
+        } else {
+            own_space(&pool.name)
+        };
+        for (address, owner) in pool.pool.entries() {
+            let Some(PodPlace { uid, node }) = place(&owner.pod) else {
+                adoption.leaked += 1;
+                adoption.obstacles.push(Obstacle::Leaked {
+                    address,
+                    pool: name(),
+                    pod: owner.pod.clone(),
+                });
+                continue;
+            };
+            if let Some(other) = users.insert((space.clone(), address), &owner.pod) {
+                adoption.obstacles.push(Obstacle::Twice {
+                    address,
+                    pool: name(),
+                    pod: owner.pod.clone(),
+                    other: other.to_owned(),
+                });
+                continue;
+            }
+            let block = Block::of(address);
+            if let Some(taken) = blocks
+                .iter()
+                .find(|one| (&one.space, one.block) == (&space, block))
+                .filter(|one| !is_free_for_pools(one))
+            {
+                adoption.obstacles.push(Obstacle::InUse {
+                    address,
+                    pool: name(),
+                    block: object::name(&taken.space, taken.block),
+                });
+                continue;
+            }
+            let slots = adoption.blocks.entry((space.clone(), block));
+            let slots = slots.or_insert_with(|| vec![Slot::default(); BLOCK_SIZE as usize]);
+            let (namespace, pod) = owner.pod.split_once('/').unwrap_or_default();
+            slots[block.slot(address).unwrap_or_default() as usize] = Slot {
+                owner: slot_owner(&owner.container, &owner.ifname),
+                pods: vec![SlotPod {
+                    namespace: namespace.to_owned(),
+                    name: pod.to_owned(),
+                    uid,
+                    node,
+                    interface: String::new(),
+                }],
+            };
+            adoption.addresses += 1;
+        }
+        adoption.spaces.push(space);
+    }
+    // What was closed when pools went back, or begun and not finished, is written anew.
+    for one in blocks.iter().filter(|one| is_free_for_pools(one)) {
+        if adoption.spaces.contains(&one.space) {
+            let slots = adoption.blocks.entry((one.space.clone(), one.block));
+            slots.or_insert_with(|| vec![Slot::default(); BLOCK_SIZE as usize]);
+        }
+    }
+    adoption
+}
+
+/// Returns whether a block has no address but those that came with pools, and no node gives any of it.
+fn is_free_for_pools(block: &AddressBlock) -> bool {
+    match &block.mode {
+        Mode::Node(_) => false,
+        Mode::Closed(_) => true,
+        Mode::Shared(slots) => {
+            let mut slots = slots.iter();
+            slots.all(|slot| slot.owner.is_empty() || slot.owner.starts_with(POOL_OWNER))
+        }
+    }
+}
+
+/// Returns the object of a block with these slots that nobody has made yet.
+pub fn block(space: &str, block: Block, mode: &str, slots: &[Slot]) -> Value {
+    json!({
+        "apiVersion": format!("{}/{}", object::GROUP, object::VERSION),
+        "kind": object::KIND,
+        "metadata": {
+            "name": object::name(space, block),
+            "labels": {object::NODE_LABEL: "", object::SPACE_LABEL: object::space_label(space)},
+            "finalizers": [object::FINALIZER],
+        },
+        "spec": {
+            "schema": SCHEMA, "space": space, "first": block.first().to_string(), "turn": 1, "wanted": [], "mode": mode,
+            "slots": slots.iter().map(slot).collect::<Value>(),
+        },
+    })
+}
+
+/// Returns the patch that gives a block which is not one node's another mode, and other slots where these are given, unless it has changed
+/// since it was read.
+pub fn change_mode(seen: &AddressBlock, mode: &str, slots: Option<&[Slot]>) -> Value {
+    let before = match seen.mode {
+        Mode::Node(_) => "node",
+        Mode::Shared(_) => "shared",
+        Mode::Closed(_) => "closed",
+    };
+    let mut steps = vec![
+        json!({"op": "test", "path": "/metadata/uid", "value": *seen.uid}),
+        json!({"op": "test", "path": "/spec/mode", "value": before}),
+        json!({"op": "replace", "path": "/spec/mode", "value": mode}),
+    ];
+    if let Some(slots) = slots {
+        let version = json!({"op": "test", "path": "/metadata/resourceVersion", "value": *seen.resource_version});
+        steps.insert(0, version);
+        let slots: Value = slots.iter().map(slot).collect();
+        steps.push(json!({"op": "replace", "path": "/spec/slots", "value": slots}));
+    }
+    steps.into()
+}
+
+fn slot(slot: &Slot) -> Value {
+    let pods: Value = slot.pods.iter().map(slot_pod).collect();
+    json!({"owner": slot.owner, "pods": pods})
+}
+
+/// Returns the pools that closed blocks become. `pools_of` finds the pools of a pod's interface by its definition, where several have
+/// the address.
+pub fn give_back(
+    pools: &[StoredPool],
+    blocks: &[AddressBlock],
+    pools_of: impl Fn(&str, &str) -> Vec<String>,
+) -> Return {
+    let mut back = Return {
+        allocations: vec![Map::new(); pools.len()],
+        ..Return::default()
+    };
+    for block in blocks {
+        let (Mode::Closed(slots) | Mode::Shared(slots)) = &block.mode else {
+            continue;
+        };
+        for (number, slot) in (0..BLOCK_SIZE).zip(slots) {
+            let address = block.block.address(number);
+            let of_space = pools
+                .iter()
+                .enumerate()
+                .filter(|(_, pool)| pool.space() == block.space && pool.subnet.contains(address));
+            let of_space: Vec<_> = of_space.collect();
+            if slot.owner.is_empty() || of_space.is_empty() {
+                continue;
+            }
+            let Some((container, ifname)) = interface(&slot.owner) else {
+                back.obstacles.push(Obstacle::Claimed {
+                    address,
+                    block: object::name(&block.space, block.block),
+                    claim: slot.owner.clone(),
+                });
+                continue;
+            };
+            let pod = slot.pods.first();
+            let pod = pod.map(|pod| format!("{}/{}", pod.namespace, pod.name));
+            let owner = Owner {
+                container: container.to_owned(),
+                pod: pod.unwrap_or_default(),
+                ifname: ifname.to_owned(),
+            };
+            let Some((place, pool)) = pool(&of_space, address, &owner, &pools_of) else {
+                back.obstacles.push(Obstacle::Ambiguous {
+                    address,
+                    pod: owner.pod,
+                });
+                continue;
+            };
+            let offset = pool.subnet.offset(address).unwrap_or_default();
+            let entry = json!({"id": owner.container, "podref": owner.pod, "ifname": owner.ifname});
+            back.allocations[place].insert(offset.to_string(), entry);
+            back.addresses += 1;
+            if pool.is_reserved() {
+                let name = reservation::name(&pool.network_name, address);
+                back.reservations.insert(name, owner);
+            }
+        }
+    }
+    back
+}
+
+/// Returns the pool of an address: the one that has it alone, that has had it before, or that of the pod's definition.
+fn pool<'a>(
+    of_space: &[(usize, &'a StoredPool)],
+    address: IpAddr,
+    owner: &Owner,
+    pools_of: impl Fn(&str, &str) -> Vec<String>,
+) -> Option<(usize, &'a StoredPool)> {
+    if let [only] = of_space {
+        return Some(*only);
+    }
+    let mut had = of_space.iter();
+    let had = had.find(|(_, pool)| {
+        let before = pool.pool.owner(address);
+        before.is_some_and(|before| {
+            (&before.container, &before.ifname) == (&owner.container, &owner.ifname)
+        })
+    });
+    let had = had.copied();
+    had.or_else(|| {
+        let names = pools_of(&owner.pod, &owner.ifname);
+        let mut of_space = of_space.iter().copied();
+        of_space.find(|(_, pool)| names.contains(&pool.name))
+    })
+}
+
+/// Returns container and interface of a slot's owner, if it is no claim.
+fn interface(owner: &str) -> Option<(&str, &str)> {
+    let of_pod = owner.strip_prefix("pod/");
+    let of_pod = of_pod.and_then(|owner| owner.split_once('/').map(|(_, rest)| rest));
+    of_pod
+        .or_else(|| owner.strip_prefix(POOL_OWNER))?
+        .split_once('/')
+}
+
+/// Returns whether a reservation is one of these pools' addresses that nobody has any more.
+pub fn is_stale(pools: &[StoredPool], name: &str, back: &Return) -> bool {
+    let is_of = |pool: &StoredPool| {
+        let rest = match pool.network_name.as_str() {
+            "" => Some(name),
+            network => name
+                .strip_prefix(network)
+                .and_then(|rest| rest.strip_prefix('-')),
+        };
+        rest.and_then(reservation::address)
+            .is_some_and(|address| pool.subnet.contains(address))
+    };
+    !back.reservations.contains_key(name)
+        && pools.iter().any(|pool| pool.is_reserved() && is_of(pool))
+}
+
+/// Returns what keeps pools from being adopted that were made after the others were.
+pub fn late(pools: &[StoredPool]) -> Vec<Obstacle> {
+    let is_adopted = pools.iter().any(|pool| pool.word == ADOPTED);
+    let late = pools
+        .iter()
+        .filter(|pool| is_adopted && pool.is_open() && pool.pool.entries().next().is_some());
+    late.map(|pool| Obstacle::Late {
+        pool: pool.name.clone(),
+    })
+    .collect()
+}
+
+fn path(of: &str, key: &str) -> String {
+    format!("/metadata/{of}/{}", key.replace('/', "~1"))
+}

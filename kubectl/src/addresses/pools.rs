@@ -1,0 +1,695 @@
+//! `kubectl multus ipam adopt` and `return`: the pools of whereabouts become addresses of blocks, and pools again, under running pods.
+//!
+//! `ipam::guest::moving` says what is written, and in which order nothing is lost. Each command may be interrupted, and goes on when it is
+//! run again.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    io::Write as _,
+    time::Duration,
+};
+
+use anyhow::{Context as _, anyhow, bail, ensure};
+use cmdline::counted;
+use ipam::{
+    AddressBlock, Block, Mode, Slot,
+    guest::{
+        self, POOLS, RESERVATIONS,
+        moving::{self, Adoption, Obstacle, PodPlace, Return, StoredPool},
+        pool::{ADOPTED, ADOPTING, RETURNING},
+        reservation,
+    },
+    object::{self, POOL_OWNER},
+    range::BLOCK_SIZE,
+    request::{leave, want},
+};
+use plan::netconf::Netconf;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::{gather, snapshot::Snapshot};
+use crate::{
+    CommandStatus, Output,
+    cluster::{Cluster, Write},
+    object::DEFINITION,
+    validate,
+};
+
+const GROUP: (&str, &str) = ("whereabouts.cni.cncf.io", "v1alpha1");
+/// Whom holders are asked to share their blocks for; no node has this name.
+const ASKING: &str = "/return";
+/// So long a holder may take to share its blocks.
+const SHARED_WITHIN: u32 = 60;
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// The API server makes a request for up to a minute after it was sent. Until then a closed block refuses those of nodes that did not know.
+const SETTLED: Duration = Duration::from_secs(70);
+
+/// Arguments of both commands.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Whose pools; there are no others
+    #[arg(value_parser = ["whereabouts"])]
+    whose: String,
+    /// Move them; without it nothing is changed
+    #[arg(long)]
+    yes: bool,
+}
+
+/// Arguments of `ipam adopt`.
+#[derive(Debug, clap::Args)]
+pub(super) struct AdoptArgs {
+    #[command(flatten)]
+    common: Args,
+    /// Leave out addresses of pods that do not exist
+    #[arg(long)]
+    without_leaked: bool,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Report {
+    pools: usize,
+    /// The addresses of pods in them.
+    addresses: usize,
+    /// The blocks that are written.
+    blocks: usize,
+    /// What keeps the pools where they are.
+    obstacles: Vec<String>,
+    /// Whether they were moved.
+    is_done: bool,
+    #[serde(skip)]
+    done: &'static str,
+}
+
+/// What both commands read.
+struct Seen {
+    pools: Vec<StoredPool>,
+    /// The pods of reservations by their names.
+    reservations: BTreeMap<String, String>,
+    snapshot: Snapshot,
+    /// The definitions of whereabouts by namespace and name.
+    definitions: Vec<(String, guest::Definition)>,
+    pods: BTreeMap<String, PodPlace>,
+    /// DaemonSets with its program.
+    programs: Vec<String>,
+}
+
+pub(super) async fn adopt(
+    args: &AdoptArgs,
+    cluster: &Cluster,
+    output: Output,
+) -> anyhow::Result<CommandStatus> {
+    let mut seen = Seen::read(cluster).await?;
+    let has = |word| seen.has(word);
+    if has(RETURNING) {
+        ensure!(
+            !seen.pools.iter().any(|pool| pool.word.is_empty()),
+            "pools are going back already: finish it with kubectl multus ipam return whereabouts --yes"
+        );
+        return reopen(args, cluster, &seen, output).await;
+    }
+    let is_begun = has(ADOPTED);
+    let mut adoption = seen.adoption();
+    let mut report = adoption_report(&seen, &adoption, args);
+    if seen.pools.iter().all(|pool| pool.word == ADOPTED) {
+        report.is_done = true;
+        report.done = "all pools are in blocks";
+        return finish(&report, output);
+    }
+    if !args.common.yes || !report.obstacles.is_empty() {
+        return finish(&report, output);
+    }
+    if !is_begun {
+        stamp(cluster, StoredPool::is_open, ADOPTING).await?;
+        seen = Seen::read(cluster).await?;
+        adoption = seen.adoption();
+        report = adoption_report(&seen, &adoption, args);
+        if !report.obstacles.is_empty() {
+            report.done = "pods wait for their addresses until this is cured and the command is run again, or until kubectl multus ipam return whereabouts --yes";
+            return finish(&report, output);
+        }
+        write_blocks(cluster, &seen, &adoption).await?;
+    }
+    let stamped = seen.pools.iter().zip(&adoption.spaces);
+    let stamped = stamped.filter(|(pool, _)| pool.word != ADOPTED);
+    let patches: Vec<_> = stamped
+        .map(|(pool, space)| (pool, pool.adopt(space)))
+        .collect();
+    patch_pools(cluster, &patches).await?;
+    report.is_done = true;
+    report.done = "adopted";
+    finish(&report, output)
+}
+
+/// Goes back to blocks when pools have not been written yet.
+async fn reopen(
+    args: &AdoptArgs,
+    cluster: &Cluster,
+    seen: &Seen,
+    output: Output,
+) -> anyhow::Result<CommandStatus> {
+    let blocks: Vec<_> = seen.blocks().collect();
+    let closed = blocks
+        .iter()
+        .filter(|block| matches!(block.mode, Mode::Closed(_)) && seen.has_pool_of(block));
+    let patches: Vec<_> = closed
+        .map(|block| (name(block), moving::change_mode(block, "shared", None)))
+        .collect();
+    let mut report = Report {
+        pools: seen.pools.len(),
+        addresses: blocks.iter().map(taken).sum(),
+        blocks: patches.len(),
+        obstacles: Vec::new(),
+        is_done: args.common.yes,
+        done: "in blocks again",
+    };
+    if args.common.yes {
+        patch_blocks(cluster, &patches).await?;
+        let pools = seen.pools.iter();
+        let patches: Vec<_> = pools.map(|pool| (pool, pool.adopt(pool.space()))).collect();
+        patch_pools(cluster, &patches).await?;
+    } else {
+        report.done = "";
+    }
+    finish(&report, output)
+}
+
+pub(super) async fn give_back(
+    args: &Args,
+    cluster: &Cluster,
+    output: Output,
+) -> anyhow::Result<CommandStatus> {
+    let seen = Seen::read(cluster).await?;
+    let mut report = Report {
+        pools: seen.pools.len(),
+        addresses: seen.give_back().addresses,
+        blocks: 0,
+        obstacles: seen.obstacles_of_return(),
+        is_done: false,
+        done: "",
+    };
+    if seen.has(ADOPTING) {
+        ensure!(
+            !seen.has(ADOPTED),
+            "pools are being adopted: finish it with kubectl multus ipam adopt whereabouts --yes"
+        );
+        if args.yes {
+            stop(cluster, &seen).await?;
+            (report.is_done, report.done) = (true, "not adopted");
+        }
+        return finish(&report, output);
+    }
+    let is_written = seen.has("");
+    if !args.yes || !report.obstacles.is_empty() {
+        return finish(&report, output);
+    }
+    if !is_written {
+        stamp(cluster, |pool| pool.word != RETURNING, RETURNING).await?;
+        report.blocks = close(cluster).await?;
+    }
+    let (seen, back) = closed(cluster).await?;
+    report.addresses = back.addresses;
+    report.obstacles = texts(&back.obstacles);
+    if !report.obstacles.is_empty() {
+        report.done = "pods wait for their addresses until this is cured and the command is run again, or until kubectl multus ipam adopt whereabouts --yes";
+        return finish(&report, output);
+    }
+    if !is_written {
+        write_reservations(cluster, &seen, &back).await?;
+    }
+    let patches = seen.pools.iter().zip(&back.allocations);
+    let patches: Vec<_> = patches
+        .map(|(pool, entries)| (pool, pool.reopen(entries)))
+        .collect();
+    patch_pools(cluster, &patches).await?;
+    // Without a terminal there is nobody to be told.
+    let _ = writeln!(
+        std::io::stderr(),
+        "the pools give addresses again; blocks are removed when no request of before can be made any more, in {} s",
+        SETTLED.as_secs()
+    );
+    tokio::time::sleep(SETTLED).await;
+    remove_closed(cluster).await?;
+    (report.is_done, report.done) = (true, "returned");
+    finish(&report, output)
+}
+
+/// Reads the pools that go back, and what they get. A pod that has just started has its network status in a moment.
+async fn closed(cluster: &Cluster) -> anyhow::Result<(Seen, Return)> {
+    let mut left = SHARED_WITHIN;
+    loop {
+        let mut seen = Seen::read(cluster).await?;
+        seen.pools.retain(|pool| pool.word == RETURNING);
+        let back = seen.give_back();
+        let mut obstacles = back.obstacles.iter();
+        if left == 0 || !obstacles.any(|one| matches!(one, Obstacle::Ambiguous { .. })) {
+            return Ok((seen, back));
+        }
+        left -= 1;
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+impl Seen {
+    async fn read(cluster: &Cluster) -> anyhow::Result<Self> {
+        let pools = cluster.all(GROUP, "IPPool", POOLS).await;
+        let pools = pools.map_err(|reason| anyhow!("cannot list {POOLS}: {reason}"))?;
+        let pools = pools.context("the cluster has no pools of whereabouts")?;
+        let pools = pools.iter().map(StoredPool::parse);
+        let pools: Vec<_> = pools.collect::<Result<_, _>>()?;
+        ensure!(!pools.is_empty(), "the cluster has no pools of whereabouts");
+        let kind = "OverlappingRangeIPReservation";
+        let reservations = cluster.all(GROUP, kind, RESERVATIONS).await;
+        let reservations =
+            reservations.map_err(|reason| anyhow!("cannot list {RESERVATIONS}: {reason}"))?;
+        let text = |object: &Value, path: &str| {
+            let text = object.pointer(path).and_then(Value::as_str);
+            text.unwrap_or_default().to_owned()
+        };
+        let reservations = reservations.into_iter().flatten();
+        let reservations = reservations
+            .map(|one| (text(&one, "/metadata/name"), text(&one, "/spec/podref")))
+            .collect();
+        let netconf = validate::netconf(Map::new()).context("cannot use the defaults")?;
+        let plural = "network-attachment-definitions";
+        let nads = cluster.all(("k8s.cni.cncf.io", "v1"), DEFINITION, plural);
+        let nads = nads
+            .await
+            .map_err(|reason| anyhow!("cannot list {plural}: {reason}"))?;
+        let nads = nads.into_iter().flatten();
+        let definitions = nads.flat_map(|nad| definitions(nad, &netconf)).collect();
+        let sets = cluster.all(("apps", "v1"), "DaemonSet", "daemonsets").await;
+        let sets = sets.map_err(|reason| anyhow!("cannot list daemonsets: {reason}"))?;
+        let programs = sets.into_iter().flatten().filter(has_program);
+        let programs = programs.map(|set| {
+            let part = |key: &str| text(&set, &format!("/metadata/{key}"));
+            format!("{}/{}", part("namespace"), part("name"))
+        });
+        let snapshot = gather::all(cluster).await?;
+        ensure!(
+            snapshot.unusable.is_empty() && snapshot.gaps.is_empty(),
+            "not everything could be read: {}",
+            snapshot
+                .unusable
+                .iter()
+                .map(|one| format!("{}: {}", one.object, one.reason))
+                .chain(snapshot.gaps.iter().cloned())
+                .collect::<Vec<_>>()
+                .join("; ")
+        );
+        let pods = snapshot.pods().map(|pod| {
+            let uid = pod.pod.view.uid.clone();
+            let node = pod.node.clone();
+            (pod.name(), PodPlace { uid, node })
+        });
+        Ok(Self {
+            pools,
+            reservations,
+            definitions,
+            pods: pods.collect(),
+            programs: programs.collect(),
+            snapshot,
+        })
+    }
+
+    /// Returns whether a pool has this word; an empty one is that of a pool which gives addresses.
+    fn has(&self, word: &str) -> bool {
+        self.pools.iter().any(|pool| pool.word == word)
+    }
+
+    fn blocks(&self) -> impl Iterator<Item = AddressBlock> {
+        let blocks = self.snapshot.blocks.iter();
+        blocks.map(|block| block.content.clone())
+    }
+
+    /// Returns whether a block has addresses of a pool.
+    fn has_pool_of(&self, block: &AddressBlock) -> bool {
+        let mut pools = self.pools.iter();
+        pools.any(|pool| pool.space() == block.space && pool.overlaps(block.block))
+    }
+
+    fn adoption(&self) -> Adoption {
+        let unreserved: BTreeSet<_> = self
+            .definitions
+            .iter()
+            .filter(|(_, definition)| !definition.is_reserved)
+            .flat_map(|(_, definition)| definition.pools())
+            .collect();
+        let blocks: Vec<_> = self.blocks().collect();
+        let place = |pod: &str| self.pods.get(pod).cloned();
+        moving::adopt(&self.pools, &self.reservations, &unreserved, place, &blocks)
+    }
+
+    fn give_back(&self) -> Return {
+        let networks: BTreeMap<_, _> = self
+            .snapshot
+            .uses()
+            .map(|used| {
+                let key = (used.pod.name(), used.network.interface.clone());
+                (key, used.network.name.clone())
+            })
+            .collect();
+        let pools_of = |pod: &str, ifname: &str| {
+            let network = networks.get(&(pod.to_owned(), ifname.to_owned()));
+            let all = self.definitions.iter();
+            let of_network = all.filter(|(name, _)| Some(name) == network);
+            of_network.flat_map(|(_, one)| one.pools()).collect()
+        };
+        let blocks: Vec<_> = self.blocks().collect();
+        moving::give_back(&self.pools, &blocks, pools_of)
+    }
+
+    fn obstacles_of_return(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        for pool in &self.pools {
+            all.extend(pool.blocks().err().map(|obstacle| obstacle.to_string()));
+            let networks = self.snapshot.networks.iter();
+            let others = networks.filter(|network| {
+                let mut ranges = network.ranges.iter();
+                network.is_own
+                    && network.space == pool.space()
+                    && ranges.any(|range| pool.has(range.subnet()))
+            });
+            all.extend(others.map(|network| {
+                format!(
+                    "definition {} of multus-ipam has addresses of IPPool {}: delete its pods and the definition, or give it another range or space",
+                    network.name, pool.name
+                )
+            }));
+        }
+        all.extend(texts(&self.give_back().obstacles));
+        all.sort();
+        all.dedup();
+        all
+    }
+}
+
+fn definitions(nad: Value, netconf: &Netconf) -> Vec<(String, guest::Definition)> {
+    let Ok(nad) = plan::objects::definition(nad) else {
+        return Vec::new();
+    };
+    let objects = validate::ipam_objects(&nad, netconf).unwrap_or_default();
+    let ours = objects
+        .iter()
+        .filter(|ipam| ipam.get("type").and_then(Value::as_str) == Some(guest::TYPE))
+        .filter_map(|ipam| guest::Definition::parse(ipam).ok());
+    let name = format!("{}/{}", nad.namespace, nad.name);
+    ours.map(|one| (name.clone(), one)).collect()
+}
+
+/// Returns whether a DaemonSet brings the program of whereabouts to nodes.
+fn has_program(set: &Value) -> bool {
+    let spec = &set["spec"]["template"]["spec"];
+    let containers = [&spec["containers"], &spec["initContainers"]];
+    let mut containers = containers.into_iter().filter_map(Value::as_array).flatten();
+    containers.any(|container| {
+        let image = container["image"].as_str().unwrap_or_default();
+        image
+            .rsplit('/')
+            .next()
+            .is_some_and(|name| name.contains("whereabouts"))
+    })
+}
+
+fn adoption_report(seen: &Seen, adoption: &Adoption, args: &AdoptArgs) -> Report {
+    let is_left_out =
+        |one: &&Obstacle| args.without_leaked && matches!(one, Obstacle::Leaked { .. });
+    let found = adoption.obstacles.iter().filter(|one| !is_left_out(one));
+    let late = moving::late(&seen.pools);
+    let programs = seen.programs.iter().map(|set| {
+        format!("DaemonSet {set} has the program of whereabouts, whose pods would get no addresses: uninstall it")
+    });
+    // Blocks are written before any pool is adopted.
+    let obstacles = if seen.has(ADOPTED) {
+        texts(&late)
+    } else {
+        programs.chain(found.map(Obstacle::to_string)).collect()
+    };
+    Report {
+        pools: seen.pools.len(),
+        addresses: adoption.addresses,
+        blocks: adoption.blocks.len(),
+        obstacles,
+        is_done: false,
+        done: "",
+    }
+}
+
+fn texts(obstacles: &[Obstacle]) -> Vec<String> {
+    obstacles.iter().map(Obstacle::to_string).collect()
+}
+
+/// Stamps all pools that are meant, also those that are made meanwhile.
+async fn stamp(
+    cluster: &Cluster,
+    is_meant: impl Fn(&StoredPool) -> bool,
+    word: &str,
+) -> anyhow::Result<()> {
+    loop {
+        let objects = cluster.all(GROUP, "IPPool", POOLS).await;
+        let objects = objects.map_err(|reason| anyhow!("cannot list {POOLS}: {reason}"))?;
+        let objects = objects.into_iter().flatten();
+        let pools = objects.map(|object| StoredPool::parse(&object));
+        let pools: Vec<_> = pools.collect::<Result<_, _>>()?;
+        let patches: Vec<_> = pools
+            .iter()
+            .filter(|pool| is_meant(pool))
+            .map(|pool| (pool, pool.stamp(word)))
+            .collect();
+        if patches.is_empty() {
+            return Ok(());
+        }
+        // One that has changed is read again.
+        patched_pools(cluster, &patches).await?;
+    }
+}
+
+async fn patched_pools(
+    cluster: &Cluster,
+    patches: &[(&StoredPool, Value)],
+) -> anyhow::Result<usize> {
+    let paths: Vec<_> = patches
+        .iter()
+        .map(|(pool, _)| collection(&pool.namespace, POOLS))
+        .collect();
+    let writes = patches.iter().zip(&paths);
+    let writes = writes.map(|((pool, patch), path)| Write::Patch(path, &pool.name, patch));
+    let changed = cluster.write_all(writes).await;
+    changed.map_err(|reason| anyhow!("cannot change {POOLS}: {reason}; run the command again"))
+}
+
+async fn patch_pools(cluster: &Cluster, patches: &[(&StoredPool, Value)]) -> anyhow::Result<()> {
+    let changed = patched_pools(cluster, patches).await?;
+    ensure!(
+        changed == 0,
+        "{} changed meanwhile: run the command again",
+        counted(changed, "pool")
+    );
+    Ok(())
+}
+
+async fn patch_blocks(cluster: &Cluster, patches: &[(String, Value)]) -> anyhow::Result<()> {
+    let writes = patches
+        .iter()
+        .map(|(name, patch)| Write::Patch(object::PATH, name, patch));
+    wrote_blocks(cluster.write_all(writes).await)
+}
+
+fn wrote_blocks(outcome: Result<usize, String>) -> anyhow::Result<()> {
+    match outcome {
+        Ok(0) => Ok(()),
+        Ok(changed) => bail!(
+            "{} changed meanwhile: run the command again",
+            counted(changed, "block")
+        ),
+        Err(reason) => bail!("cannot write a block: {reason}; run the command again"),
+    }
+}
+
+/// Writes the blocks of an adoption: those that exist anew, and the others.
+async fn write_blocks(cluster: &Cluster, seen: &Seen, adoption: &Adoption) -> anyhow::Result<()> {
+    let known: Vec<_> = seen.blocks().collect();
+    let (mut patches, mut objects) = (Vec::new(), Vec::new());
+    for ((space, block), slots) in &adoption.blocks {
+        let mut known = known.iter();
+        match known.find(|one| (&one.space, one.block) == (space, *block)) {
+            Some(one) => patches.push((name(one), moving::change_mode(one, "shared", Some(slots)))),
+            None => objects.push(moving::block(space, *block, "shared", slots)),
+        }
+    }
+    patch_blocks(cluster, &patches).await?;
+    let writes = objects
+        .iter()
+        .map(|object| Write::Create(object::PATH, object));
+    wrote_blocks(cluster.write_all(writes).await)
+}
+
+/// Ends an adoption that was begun, before any pool is in blocks.
+async fn stop(cluster: &Cluster, seen: &Seen) -> anyhow::Result<()> {
+    let blocks: Vec<_> = seen.blocks().collect();
+    let written = blocks.iter().flat_map(|block| {
+        let (Mode::Shared(slots) | Mode::Closed(slots)) = &block.mode else {
+            return Vec::new();
+        };
+        let slots = slots.iter().enumerate();
+        let of_pools = slots.filter(|(_, slot)| slot.owner.starts_with(POOL_OWNER));
+        let patches = of_pools.filter_map(|(slot, _)| leave(block, slot, None));
+        patches.map(|patch| (name(block), patch)).collect()
+    });
+    let patches: Vec<_> = written.collect();
+    patch_blocks(cluster, &patches).await?;
+    let begun = seen.pools.iter().filter(|pool| pool.word == ADOPTING);
+    let patches: Vec<_> = begun.map(|pool| (pool, pool.open())).collect();
+    patch_pools(cluster, &patches).await
+}
+
+/// Closes all blocks of the pools' ranges, also those that nobody has made yet. Returns how many there are.
+async fn close(cluster: &Cluster) -> anyhow::Result<usize> {
+    let closed = vec![Slot::default(); BLOCK_SIZE as usize];
+    for _ in 0..SHARED_WITHIN {
+        let seen = Seen::read(cluster).await?;
+        let mut all: BTreeSet<(String, Block)> = BTreeSet::new();
+        for pool in &seen.pools {
+            all.extend(pool.blocks()?.map(|block| (pool.space().to_owned(), block)));
+        }
+        let count = all.len();
+        let mut patches = Vec::new();
+        let mut held = None;
+        for block in seen.blocks().filter(|block| seen.has_pool_of(block)) {
+            all.remove(&(block.space.clone(), block.block));
+            match &block.mode {
+                Mode::Node(holder) => {
+                    held = Some((name(&block), holder.node.to_string()));
+                    if !block.wanted.iter().any(|one| **one == *ASKING) {
+                        patches.push((name(&block), want(&block, ASKING)));
+                    }
+                }
+                Mode::Shared(_) => {
+                    patches.push((name(&block), moving::change_mode(&block, "closed", None)));
+                }
+                Mode::Closed(_) => {}
+            }
+        }
+        let objects: Vec<_> = all
+            .iter()
+            .map(|(space, block)| moving::block(space, *block, "closed", &closed))
+            .collect();
+        if patches.is_empty() && objects.is_empty() && held.is_none() {
+            return Ok(count);
+        }
+        let creations = objects
+            .iter()
+            .map(|object| Write::Create(object::PATH, object));
+        let patches = patches
+            .iter()
+            .map(|(name, patch)| Write::Patch(object::PATH, name, patch));
+        // What has changed is read again.
+        let written = cluster.write_all(creations.chain(patches)).await;
+        written
+            .map_err(|reason| anyhow!("cannot close a block: {reason}; run the command again"))?;
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    bail!(
+        "not all blocks are closed: a node does not share those that it holds (kubectl multus ipam); start its daemon, or free them when its machine is off (kubectl multus ipam free --node NAME), and run the command again, or go back to blocks with kubectl multus ipam adopt whereabouts --yes"
+    )
+}
+
+/// Makes the reservations of all addresses, and removes those of others.
+async fn write_reservations(cluster: &Cluster, seen: &Seen, back: &Return) -> anyhow::Result<()> {
+    let namespace = &seen.pools[0].namespace;
+    let path = collection(namespace, RESERVATIONS);
+    let is_wrong = |name: &str, pod: &String| {
+        let right = back.reservations.get(name);
+        right.is_some_and(|right| right.pod != *pod) || moving::is_stale(&seen.pools, name, back)
+    };
+    let wrong: BTreeSet<_> = seen
+        .reservations
+        .iter()
+        .filter(|(name, pod)| is_wrong(name, pod))
+        .map(|(name, _)| name)
+        .collect();
+    let failed = |reason| anyhow!("cannot write a reservation: {reason}; run the command again");
+    let removals = wrong.iter().map(|name| Write::Delete(&path, name));
+    cluster.write_all(removals).await.map_err(failed)?;
+    let missing = back
+        .reservations
+        .iter()
+        .filter(|(name, _)| !seen.reservations.contains_key(*name) || wrong.contains(name));
+    let objects: Vec<_> = missing
+        .map(|(name, owner)| reservation::object(namespace, name, owner))
+        .collect();
+    let creations = objects.iter().map(|object| Write::Create(&path, object));
+    cluster.write_all(creations).await.map(drop).map_err(failed)
+}
+
+/// Removes the blocks that are closed.
+async fn remove_closed(cluster: &Cluster) -> anyhow::Result<()> {
+    let seen = Seen::read(cluster).await?;
+    let closed = seen
+        .blocks()
+        .filter(|block| matches!(block.mode, Mode::Closed(_)));
+    let names: Vec<_> = closed.map(|block| name(&block)).collect();
+    let finalizers = serde_json::json!([{"op": "test", "path": "/spec/mode", "value": "closed"},
+        {"op": "remove", "path": "/metadata/finalizers"}]);
+    let removals = names.iter().map(|name| Write::Delete(object::PATH, name));
+    wrote_blocks(cluster.write_all(removals).await)?;
+    let patches = names
+        .iter()
+        .map(|name| Write::Patch(object::PATH, name, &finalizers));
+    wrote_blocks(cluster.write_all(patches).await)
+}
+
+fn collection(namespace: &str, resource: &str) -> String {
+    let (group, version) = GROUP;
+    format!("/apis/{group}/{version}/namespaces/{namespace}/{resource}")
+}
+
+fn name(block: &AddressBlock) -> String {
+    object::name(&block.space, block.block)
+}
+
+fn taken(block: &AddressBlock) -> usize {
+    match &block.mode {
+        Mode::Node(_) => 0,
+        Mode::Shared(slots) | Mode::Closed(slots) => {
+            slots.iter().filter(|slot| !slot.owner.is_empty()).count()
+        }
+    }
+}
+
+fn finish(report: &Report, output: Output) -> anyhow::Result<CommandStatus> {
+    output.print(report, || text(report))?;
+    Ok(if report.is_done {
+        CommandStatus::Ok
+    } else {
+        CommandStatus::ProblemFound
+    })
+}
+
+fn text(report: &Report) -> String {
+    let Report {
+        pools,
+        addresses,
+        obstacles,
+        done,
+        ..
+    } = report;
+    let mut text = String::new();
+    for obstacle in obstacles {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "obstacle: {obstacle}");
+    }
+    let what = format!(
+        "{} with {}",
+        counted(*pools, "pool"),
+        counted(*addresses, "address")
+    );
+    let _ = match (report.is_done, obstacles.is_empty()) {
+        (true, _) => writeln!(text, "{what}: {done}"),
+        (false, false) if done.is_empty() => writeln!(text, "\n{what}: nothing was changed"),
+        (false, false) => writeln!(text, "\n{what}: {done}"),
+        (false, true) => writeln!(text, "{what}: nothing was changed; move them with --yes"),
+    };
+    text
+}
