@@ -310,23 +310,26 @@ impl<A: Api> Service<A> {
         })
     }
 
-    /// Gives an address of each of these ranges in its space, or none: of pools whose addresses are in blocks.
+    /// Gives an address of each of these ranges in its space, or none: of pools whose addresses are in blocks. Returns also whether the API
+    /// server has answered meanwhile about blocks of this node.
     pub fn add_of_pools(
         &self,
         allocation: &Allocation,
         ranges: &[(String, Range)],
-    ) -> Result<Vec<Grant>, Failure> {
+    ) -> Result<(Vec<Grant>, bool), Failure> {
+        let answers = self.answers();
         let lists = ranges
             .iter()
             .map(|(space, range)| (space, vec![range.clone()]));
         let lists: Vec<_> = lists.collect();
         let noted = lists.iter().map(|(space, list)| (space.as_str(), list));
-        self.give(allocation, noted, || {
+        let granted = self.give(allocation, noted, || {
             let taken = lists.iter().map(|(space, list)| {
                 self.take_all(allocation, space, std::slice::from_ref(list), None)
             });
             Ok(taken.collect::<Result<Vec<_>, _>>()?.concat())
-        })
+        })?;
+        Ok((granted, self.answers() != answers))
     }
 
     /// Gives what an ADD takes of these lists of ranges, all of it or nothing.

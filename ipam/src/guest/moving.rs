@@ -55,14 +55,6 @@ pub enum Obstacle {
         other: String,
     },
     #[error(
-        "{address} of IPPool {pool} is that of pod {pod}, which does not exist: remove its entry, or leave such entries out with --without-leaked"
-    )]
-    Leaked {
-        address: IpAddr,
-        pool: String,
-        pod: String,
-    },
-    #[error(
         "{address} of IPPool {pool} is in block {block}, of which definitions of multus-ipam give addresses: delete the pods there, or give one of the networks another range or space"
     )]
     InUse {
@@ -95,13 +87,11 @@ pub enum Obstacle {
 /// The blocks that pools become.
 #[derive(Debug, Default)]
 pub struct Adoption {
-    /// The space of each pool, by its place among the pools.
-    pub spaces: Vec<String>,
     /// The slots of each block by space and block.
     pub blocks: BTreeMap<(String, Block), Vec<Slot>>,
     pub addresses: usize,
-    /// The number of entries of pods that do not exist.
-    pub leaked: usize,
+    /// The addresses of pods that do not exist. Such a pod was perhaps deleted a moment ago, and its address is freed in the block.
+    pub leaked: BTreeSet<(String, IpAddr)>,
     pub obstacles: Vec<Obstacle>,
 }
 
@@ -165,9 +155,9 @@ impl StoredPool {
         steps.into()
     }
 
-    /// Returns the patch that gives its addresses to the blocks of a space.
-    pub fn adopt(&self, space: &str) -> Value {
-        let mut steps = self.stamp(ADOPTED);
+    /// Returns the patch that stamps it as one whose addresses get to the blocks of a space, or are there.
+    pub fn assign(&self, word: &str, space: &str) -> Value {
+        let mut steps = self.stamp(word);
         let list = steps.as_array_mut().expect("it is a list");
         if !self.has_annotations {
             list.push(json!({"op": "add", "path": "/metadata/annotations", "value": {}}));
@@ -176,13 +166,12 @@ impl StoredPool {
         steps
     }
 
-    /// Returns the patch by which it has these entries and gives addresses again.
-    pub fn reopen(&self, allocations: &Map<String, Value>) -> Value {
-        let mut steps = vec![
-            self.test(),
-            json!({"op": "replace", "path": "/spec/allocations", "value": allocations}),
-            json!({"op": "remove", "path": path("labels", STAMP)}),
-        ];
+    /// Returns the patch by which it gives addresses again, with these entries where they are given.
+    pub fn reopen(&self, allocations: Option<&Map<String, Value>>) -> Value {
+        let entries = allocations
+            .map(|entries| json!({"op": "replace", "path": "/spec/allocations", "value": entries}));
+        let mut steps: Vec<_> = [self.test()].into_iter().chain(entries).collect();
+        steps.push(json!({"op": "remove", "path": path("labels", STAMP)}));
         if self.space.is_some() {
             steps.push(json!({"op": "remove", "path": path("annotations", SPACE)}));
         }
@@ -225,9 +214,39 @@ impl StoredPool {
         self.space.as_deref().unwrap_or(&self.network_name)
     }
 
-    /// Returns the patch by which a pool gives addresses again that was not adopted yet.
-    pub fn open(&self) -> Value {
-        self.pool.open()
+    /// Returns the space that its addresses get to, which an interrupted adoption has written. `wanted` is what its definitions say of
+    /// reservations; where they say both or nothing, its entries decide.
+    pub fn space_to_be(
+        &self,
+        reservations: &BTreeMap<String, String>,
+        wanted: &BTreeMap<String, BTreeSet<bool>>,
+    ) -> String {
+        if let Some(space) = &self.space {
+            return space.clone();
+        }
+        let has_reservation = |(address, owner): (IpAddr, &Owner)| {
+            let reservation = reservation::name(&self.network_name, address);
+            reservations.get(&reservation) == Some(&owner.pod)
+        };
+        let wanted = wanted.get(&self.name).filter(|wanted| wanted.len() == 1);
+        let is_reserved = match wanted.and_then(BTreeSet::first) {
+            Some(is_reserved) => *is_reserved,
+            None => self.is_empty() || self.pool.entries().any(has_reservation),
+        };
+        if is_reserved {
+            return self.network_name.clone();
+        }
+        own_space(&self.name)
+    }
+
+    /// Leaves out the entries of other addresses and pods.
+    pub fn retain(&mut self, is_kept: impl Fn(IpAddr, &str) -> bool) {
+        self.pool.retain(is_kept);
+    }
+
+    /// Returns whether nobody has an address of it.
+    pub fn is_empty(&self) -> bool {
+        self.pool.entries().next().is_none()
     }
 
     fn is_reserved(&self) -> bool {
@@ -239,44 +258,23 @@ impl StoredPool {
     }
 }
 
-/// Returns the blocks that pools become. `reservations` are the pods that have one by its name, `unreserved` the names of pools whose
-/// definitions want none, `place` finds a pod by namespace and name, and `blocks` are all that exist.
+/// Returns the blocks that pools become, each of which gets to a space. `place` finds a pod by namespace and name, and `blocks` are all that
+/// exist.
 pub fn adopt(
     pools: &[StoredPool],
-    reservations: &BTreeMap<String, String>,
-    unreserved: &BTreeSet<String>,
+    spaces: &[String],
     place: impl Fn(&str) -> Option<PodPlace>,
     blocks: &[AddressBlock],
 ) -> Adoption {
     let mut adoption = Adoption::default();
     let mut users: BTreeMap<(String, IpAddr), &str> = BTreeMap::new();
-    for pool in pools {
+    for (pool, space) in pools.iter().zip(spaces) {
         let name = || pool.name.clone();
-        let has_reservation = |(address, owner): (IpAddr, &Owner)| {
-            let reservation = reservation::name(&pool.network_name, address);
-            reservations.get(&reservation) == Some(&owner.pod)
-        };
-        let is_empty = pool.pool.entries().next().is_none();
-        let is_reserved = if is_empty {
-            !unreserved.contains(&pool.name)
-        } else {
-            pool.pool.entries().any(has_reservation)
-        };
-        let space = if is_reserved {
-            pool.network_name.clone()
-        } else {
-            own_space(&pool.name)
-        };
         for (address, owner) in pool.pool.entries() {
-            let Some(PodPlace { uid, node }) = place(&owner.pod) else {
-                adoption.leaked += 1;
-                adoption.obstacles.push(Obstacle::Leaked {
-                    address,
-                    pool: name(),
-                    pod: owner.pod.clone(),
-                });
-                continue;
-            };
+            let place = place(&owner.pod);
+            if place.is_none() {
+                adoption.leaked.insert((pool.name.clone(), address));
+            }
             if let Some(other) = users.insert((space.clone(), address), &owner.pod) {
                 adoption.obstacles.push(Obstacle::Twice {
                     address,
@@ -289,7 +287,7 @@ pub fn adopt(
             let block = Block::of(address);
             if let Some(taken) = blocks
                 .iter()
-                .find(|one| (&one.space, one.block) == (&space, block))
+                .find(|one| (&one.space, one.block) == (space, block))
                 .filter(|one| !is_free_for_pools(one))
             {
                 adoption.obstacles.push(Obstacle::InUse {
@@ -302,23 +300,23 @@ pub fn adopt(
             let slots = adoption.blocks.entry((space.clone(), block));
             let slots = slots.or_insert_with(|| vec![Slot::default(); BLOCK_SIZE as usize]);
             let (namespace, pod) = owner.pod.split_once('/').unwrap_or_default();
+            let pod = place.map(|PodPlace { uid, node }| SlotPod {
+                namespace: namespace.to_owned(),
+                name: pod.to_owned(),
+                uid,
+                node,
+                interface: String::new(),
+            });
             slots[block.slot(address).unwrap_or_default() as usize] = Slot {
                 owner: slot_owner(&owner.container, &owner.ifname),
-                pods: vec![SlotPod {
-                    namespace: namespace.to_owned(),
-                    name: pod.to_owned(),
-                    uid,
-                    node,
-                    interface: String::new(),
-                }],
+                pods: pod.into_iter().collect(),
             };
             adoption.addresses += 1;
         }
-        adoption.spaces.push(space);
     }
     // What was closed when pools went back, or begun and not finished, is written anew.
     for one in blocks.iter().filter(|one| is_free_for_pools(one)) {
-        if adoption.spaces.contains(&one.space) {
+        if spaces.contains(&one.space) {
             let slots = adoption.blocks.entry((one.space.clone(), one.block));
             slots.or_insert_with(|| vec![Slot::default(); BLOCK_SIZE as usize]);
         }
@@ -415,13 +413,18 @@ pub fn give_back(
                 });
                 continue;
             };
-            let pod = slot.pods.first();
-            let pod = pod.map(|pod| format!("{}/{}", pod.namespace, pod.name));
-            let owner = Owner {
-                container: container.to_owned(),
-                pod: pod.unwrap_or_default(),
-                ifname: ifname.to_owned(),
+            let before = |pool: &StoredPool| {
+                let before = pool.pool.owner(address);
+                before
+                    .filter(|before| (&*before.container, &*before.ifname) == (container, ifname))
+                    .cloned()
             };
+            let before = of_space.iter().find_map(|(_, pool)| before(pool));
+            let owner = before.unwrap_or_else(|| Owner {
+                container: container.to_owned(),
+                pod: slot.pods.first().map(pod).unwrap_or_default(),
+                ifname: ifname.to_owned(),
+            });
             let Some((place, pool)) = pool(&of_space, address, &owner, &pools_of) else {
                 back.obstacles.push(Obstacle::Ambiguous {
                     address,
@@ -467,6 +470,10 @@ fn pool<'a>(
     })
 }
 
+fn pod(of: &SlotPod) -> String {
+    format!("{}/{}", of.namespace, of.name)
+}
+
 /// Returns container and interface of a slot's owner, if it is no claim.
 fn interface(owner: &str) -> Option<(&str, &str)> {
     let of_pod = owner.strip_prefix("pod/");
@@ -497,7 +504,7 @@ pub fn late(pools: &[StoredPool]) -> Vec<Obstacle> {
     let is_adopted = pools.iter().any(|pool| pool.word == ADOPTED);
     let late = pools
         .iter()
-        .filter(|pool| is_adopted && pool.is_open() && pool.pool.entries().next().is_some());
+        .filter(|pool| is_adopted && pool.is_open() && !pool.is_empty());
     late.map(|pool| Obstacle::Late {
         pool: pool.name.clone(),
     })

@@ -124,6 +124,15 @@ impl Pool {
         entries.filter_map(|(offset, owner)| Some((self.subnet.at(*offset)?, owner)))
     }
 
+    /// Leaves out the entries of other addresses and pods.
+    pub(super) fn retain(&mut self, is_kept: impl Fn(IpAddr, &str) -> bool) {
+        let subnet = self.subnet;
+        self.entries.retain(|offset, owner| {
+            let address = subnet.at(*offset);
+            address.is_some_and(|address| is_kept(address, &owner.pod))
+        });
+    }
+
     /// Returns the patch that lets a new pool give addresses, unless it has changed since it was read.
     pub fn open(&self) -> Value {
         let path = format!("/metadata/labels/{}", STAMP.replace('/', "~1"));

@@ -32,7 +32,12 @@ impl<A: Api, O: Objects> Services<A, O> {
             }
             (Ask::Allocate(allocation), Some(guest)) if guest::serves(&allocation.ipam) => {
                 let blocks = |ranges: &[_]| self.blocks.add_of_pools(allocation, ranges);
-                answer(guest.add(allocation, blocks))
+                let granted = guest.add(allocation, blocks);
+                if granted.is_err() {
+                    // The failure is reported, and the runtime sends a DEL besides.
+                    let _ = self.blocks.del(&allocation.attachment);
+                }
+                answer(granted)
             }
             (Ask::ReleaseFrom(from), Some(guest)) => {
                 let freed = guest.del(&from.attachment, Some(from));

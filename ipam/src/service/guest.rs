@@ -123,11 +123,12 @@ impl<A: Objects> Guest<A> {
         })
     }
 
-    /// Gives an address of each range, or none. `blocks` gives addresses of ranges that are in blocks, each with its space.
+    /// Gives an address of each range, or none. `blocks` gives addresses of ranges that are in blocks, each with its
+    /// space, and says whether it has asked the API server for them.
     pub fn add(
         &self,
         allocation: &Allocation,
-        blocks: impl Fn(&[(String, Range)]) -> Result<Vec<Grant>, Failure>,
+        blocks: impl Fn(&[(String, Range)]) -> Result<(Vec<Grant>, bool), Failure>,
     ) -> Result<Vec<Grant>, Failure> {
         let definition = Definition::parse(&allocation.ipam)?;
         if allocation.pod.name.is_empty() || allocation.pod.namespace.is_empty() {
@@ -165,11 +166,16 @@ impl<A: Objects> Guest<A> {
         attachment: &Attachment,
         definition: &Definition,
         spaces: Vec<String>,
-        blocks: impl Fn(&[(String, Range)]) -> Result<Vec<Grant>, Failure>,
+        blocks: impl Fn(&[(String, Range)]) -> Result<(Vec<Grant>, bool), Failure>,
     ) -> Result<Vec<Grant>, Failure> {
         let ranges = definition.ranges.iter().cloned();
         let ranges: Vec<_> = spaces.into_iter().zip(ranges).collect();
-        let mut granted = blocks(&ranges)?;
+        let (mut granted, is_asked) = blocks(&ranges)?;
+        // What was asked for has perhaps been made since the pools went back and their closed blocks were removed.
+        if is_asked && !self.are_in(&ranges, definition)? {
+            self.lock().adopted.clear();
+            return Err(Failure::Moving);
+        }
         for (grant, range) in granted.iter_mut().zip(&definition.ranges) {
             let gateway = definition.gateway(range);
             grant.gateway = gateway.map(|it| it.to_string()).unwrap_or_default();
@@ -238,6 +244,17 @@ impl<A: Objects> Guest<A> {
             Some(Stamp::Adopted(space)) => Some(space),
             _ => None,
         })
+    }
+
+    /// Reads whether ranges are still in blocks of these spaces.
+    fn are_in(&self, ranges: &[(String, Range)], definition: &Definition) -> Result<bool, Failure> {
+        let paths = self.pool_paths(definition);
+        for (path, (space, range)) in paths.iter().zip(ranges) {
+            if self.space(path, definition, range)?.as_ref() != Some(space) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Returns the stamp of a pool that is not a new one, if any has one.

@@ -7,6 +7,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     io::Write as _,
+    net::IpAddr,
     time::Duration,
 };
 
@@ -61,7 +62,7 @@ pub(super) struct Args {
 pub(super) struct AdoptArgs {
     #[command(flatten)]
     common: Args,
-    /// Leave out addresses of pods that do not exist
+    /// Leave out addresses of pods that do not exist, which none of their containers must use any more
     #[arg(long)]
     without_leaked: bool,
 }
@@ -72,6 +73,8 @@ struct Report {
     pools: usize,
     /// The addresses of pods in them.
     addresses: usize,
+    /// Those of pods that do not exist.
+    leaked: Vec<String>,
     /// The blocks that are written.
     blocks: usize,
     /// What keeps the pools where they are.
@@ -110,8 +113,10 @@ pub(super) async fn adopt(
         return reopen(args, cluster, &seen, output).await;
     }
     let is_begun = has(ADOPTED);
-    let mut adoption = seen.adoption();
-    let mut report = adoption_report(&seen, &adoption, args);
+    let spaces = |seen: &Seen| seen.spaces().collect::<Vec<_>>();
+    let mut adoption = seen.adoption(&spaces(&seen));
+    let leaked = adoption.leaked.clone();
+    let mut report = adoption_report(&seen, &adoption);
     if seen.pools.iter().all(|pool| pool.word == ADOPTED) {
         report.is_done = true;
         report.done = "all pools are in blocks";
@@ -121,20 +126,23 @@ pub(super) async fn adopt(
         return finish(&report, output);
     }
     if !is_begun {
-        stamp(cluster, StoredPool::is_open, ADOPTING).await?;
+        let assign = |pool: &StoredPool| pool.assign(ADOPTING, &seen.space_to_be(pool));
+        stamp(cluster, StoredPool::is_open, assign).await?;
         seen = Seen::read(cluster).await?;
-        adoption = seen.adoption();
-        report = adoption_report(&seen, &adoption, args);
+        if args.without_leaked {
+            seen.leave_out(&leaked);
+        }
+        adoption = seen.adoption(&spaces(&seen));
+        report = adoption_report(&seen, &adoption);
         if !report.obstacles.is_empty() {
             report.done = "pods wait for their addresses until this is cured and the command is run again, or until kubectl multus ipam return whereabouts --yes";
             return finish(&report, output);
         }
         write_blocks(cluster, &seen, &adoption).await?;
     }
-    let stamped = seen.pools.iter().zip(&adoption.spaces);
-    let stamped = stamped.filter(|(pool, _)| pool.word != ADOPTED);
+    let stamped = seen.pools.iter().filter(|pool| pool.word != ADOPTED);
     let patches: Vec<_> = stamped
-        .map(|(pool, space)| (pool, pool.adopt(space)))
+        .map(|pool| (pool, pool.assign(ADOPTED, &seen.space_to_be(pool))))
         .collect();
     patch_pools(cluster, &patches).await?;
     report.is_done = true;
@@ -159,6 +167,7 @@ async fn reopen(
     let mut report = Report {
         pools: seen.pools.len(),
         addresses: blocks.iter().map(taken).sum(),
+        leaked: Vec::new(),
         blocks: patches.len(),
         obstacles: Vec::new(),
         is_done: args.common.yes,
@@ -167,7 +176,9 @@ async fn reopen(
     if args.common.yes {
         patch_blocks(cluster, &patches).await?;
         let pools = seen.pools.iter();
-        let patches: Vec<_> = pools.map(|pool| (pool, pool.adopt(pool.space()))).collect();
+        let patches: Vec<_> = pools
+            .map(|pool| (pool, pool.assign(ADOPTED, pool.space())))
+            .collect();
         patch_pools(cluster, &patches).await?;
     } else {
         report.done = "";
@@ -184,6 +195,7 @@ pub(super) async fn give_back(
     let mut report = Report {
         pools: seen.pools.len(),
         addresses: seen.give_back().addresses,
+        leaked: Vec::new(),
         blocks: 0,
         obstacles: seen.obstacles_of_return(),
         is_done: false,
@@ -201,11 +213,19 @@ pub(super) async fn give_back(
         return finish(&report, output);
     }
     let is_written = seen.has("");
+    let mut blocks = seen.blocks();
+    if seen.pools.iter().all(StoredPool::is_open)
+        && !blocks.any(|block| matches!(block.mode, Mode::Closed(_)))
+    {
+        (report.is_done, report.done) = (true, "no pool is in blocks");
+        return finish(&report, output);
+    }
     if !args.yes || !report.obstacles.is_empty() {
         return finish(&report, output);
     }
     if !is_written {
-        stamp(cluster, |pool| pool.word != RETURNING, RETURNING).await?;
+        let is_meant = |pool: &StoredPool| pool.word != RETURNING;
+        stamp(cluster, is_meant, |pool| pool.stamp(RETURNING)).await?;
         report.blocks = close(cluster).await?;
     }
     let (seen, back) = closed(cluster).await?;
@@ -220,7 +240,7 @@ pub(super) async fn give_back(
     }
     let patches = seen.pools.iter().zip(&back.allocations);
     let patches: Vec<_> = patches
-        .map(|(pool, entries)| (pool, pool.reopen(entries)))
+        .map(|(pool, entries)| (pool, pool.reopen(Some(entries))))
         .collect();
     patch_pools(cluster, &patches).await?;
     // Without a terminal there is nobody to be told.
@@ -329,16 +349,37 @@ impl Seen {
         pools.any(|pool| pool.space() == block.space && pool.overlaps(block.block))
     }
 
-    fn adoption(&self) -> Adoption {
-        let unreserved: BTreeSet<_> = self
-            .definitions
-            .iter()
-            .filter(|(_, definition)| !definition.is_reserved)
-            .flat_map(|(_, definition)| definition.pools())
-            .collect();
+    /// Returns the spaces that the pools' addresses get to.
+    fn spaces(&self) -> impl Iterator<Item = String> {
+        self.pools.iter().map(|pool| self.space_to_be(pool))
+    }
+
+    fn space_to_be(&self, pool: &StoredPool) -> String {
+        let mut wanted: BTreeMap<_, BTreeSet<bool>> = BTreeMap::new();
+        for (_, definition) in &self.definitions {
+            for pool in definition.pools() {
+                let wanted = wanted.entry(pool).or_default();
+                wanted.insert(definition.is_reserved);
+            }
+        }
+        pool.space_to_be(&self.reservations, &wanted)
+    }
+
+    fn adoption(&self, spaces: &[String]) -> Adoption {
         let blocks: Vec<_> = self.blocks().collect();
         let place = |pod: &str| self.pods.get(pod).cloned();
-        moving::adopt(&self.pools, &self.reservations, &unreserved, place, &blocks)
+        moving::adopt(&self.pools, spaces, place, &blocks)
+    }
+
+    /// Leaves out addresses of pods that did not exist before either.
+    fn leave_out(&mut self, leaked: &BTreeSet<(String, IpAddr)>) {
+        for pool in &mut self.pools {
+            let pods = &self.pods;
+            let name = pool.name.clone();
+            pool.retain(|address, pod| {
+                pods.contains_key(pod) || !leaked.contains(&(name.clone(), address))
+            });
+        }
     }
 
     fn give_back(&self) -> Return {
@@ -412,23 +453,23 @@ fn has_program(set: &Value) -> bool {
     })
 }
 
-fn adoption_report(seen: &Seen, adoption: &Adoption, args: &AdoptArgs) -> Report {
-    let is_left_out =
-        |one: &&Obstacle| args.without_leaked && matches!(one, Obstacle::Leaked { .. });
-    let found = adoption.obstacles.iter().filter(|one| !is_left_out(one));
-    let late = moving::late(&seen.pools);
+fn adoption_report(seen: &Seen, adoption: &Adoption) -> Report {
     let programs = seen.programs.iter().map(|set| {
         format!("DaemonSet {set} has the program of whereabouts, whose pods would get no addresses: uninstall it")
     });
     // Blocks are written before any pool is adopted.
     let obstacles = if seen.has(ADOPTED) {
-        texts(&late)
+        texts(&moving::late(&seen.pools))
     } else {
-        programs.chain(found.map(Obstacle::to_string)).collect()
+        programs.chain(texts(&adoption.obstacles)).collect()
     };
+    let leaked = adoption.leaked.iter();
     Report {
         pools: seen.pools.len(),
         addresses: adoption.addresses,
+        leaked: leaked
+            .map(|(pool, address)| format!("{address} of IPPool {pool}"))
+            .collect(),
         blocks: adoption.blocks.len(),
         obstacles,
         is_done: false,
@@ -444,7 +485,7 @@ fn texts(obstacles: &[Obstacle]) -> Vec<String> {
 async fn stamp(
     cluster: &Cluster,
     is_meant: impl Fn(&StoredPool) -> bool,
-    word: &str,
+    patch: impl Fn(&StoredPool) -> Value,
 ) -> anyhow::Result<()> {
     loop {
         let objects = cluster.all(GROUP, "IPPool", POOLS).await;
@@ -455,7 +496,7 @@ async fn stamp(
         let patches: Vec<_> = pools
             .iter()
             .filter(|pool| is_meant(pool))
-            .map(|pool| (pool, pool.stamp(word)))
+            .map(|pool| (pool, patch(pool)))
             .collect();
         if patches.is_empty() {
             return Ok(());
@@ -540,7 +581,7 @@ async fn stop(cluster: &Cluster, seen: &Seen) -> anyhow::Result<()> {
     let patches: Vec<_> = written.collect();
     patch_blocks(cluster, &patches).await?;
     let begun = seen.pools.iter().filter(|pool| pool.word == ADOPTING);
-    let patches: Vec<_> = begun.map(|pool| (pool, pool.open())).collect();
+    let patches: Vec<_> = begun.map(|pool| (pool, pool.reopen(None))).collect();
     patch_pools(cluster, &patches).await
 }
 
@@ -671,11 +712,18 @@ fn text(report: &Report) -> String {
     let Report {
         pools,
         addresses,
+        leaked,
         obstacles,
         done,
         ..
     } = report;
     let mut text = String::new();
+    for leaked in leaked {
+        let _ = writeln!(
+            text,
+            "note: {leaked} is that of a pod that does not exist: it is moved as well, unless you add --without-leaked"
+        );
+    }
     for obstacle in obstacles {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "obstacle: {obstacle}");

@@ -1,6 +1,6 @@
 //! Requests of plugins reach the service that has their addresses.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::json;
@@ -9,7 +9,7 @@ use super::super::guest::tests::{Cluster, allocation, small};
 use super::super::tests::{Server, TIMES};
 use super::*;
 use crate::guest::moving::{self, StoredPool};
-use crate::guest::pool::{ADOPTING, RETURNING};
+use crate::guest::pool::{ADOPTED, ADOPTING, RETURNING};
 use crate::guest::record::Records;
 use crate::guest::{API_VERSION, POOLS, RESERVATIONS, reservation};
 use crate::object::{self, AddressBlock, Mode, Slot};
@@ -169,26 +169,27 @@ impl Moved {
         self.cluster.patch(&place, patch).unwrap();
     }
 
-    fn plan(&self) -> moving::Adoption {
+    fn spaces(&self) -> Vec<String> {
         let reservations = self
             .cluster
             .all("OverlappingRangeIPReservation")
             .into_iter();
         let reservations = reservations
             .map(|(name, one)| (name, one["spec"]["podref"].as_str().unwrap().to_owned()));
+        let (reservations, none) = (reservations.collect(), BTreeMap::new());
+        let pools = self.pools().into_iter();
+        pools
+            .map(|pool| pool.space_to_be(&reservations, &none))
+            .collect()
+    }
+
+    fn plan(&self) -> moving::Adoption {
         let place = |pod: &str| {
             let uid = format!("uid-{}", pod.split_once('/').unwrap().1);
             let node = "n".to_owned();
             Some(moving::PodPlace { uid, node })
         };
-        let none = BTreeSet::new();
-        moving::adopt(
-            &self.pools(),
-            &reservations.collect(),
-            &none,
-            place,
-            &self.blocks(),
-        )
+        moving::adopt(&self.pools(), &self.spaces(), place, &self.blocks())
     }
 
     /// Writes the blocks, and then the last stamps.
@@ -199,8 +200,8 @@ impl Moved {
             let object = moving::block(space, *block, "shared", slots);
             self.server.create(&object).unwrap();
         }
-        for (pool, space) in self.pools().iter().zip(&plan.spaces) {
-            self.patch(pool, &pool.adopt(space));
+        for (pool, space) in self.pools().iter().zip(self.spaces()) {
+            self.patch(pool, &pool.assign(ADOPTED, &space));
         }
     }
 
@@ -237,7 +238,7 @@ impl Moved {
             self.cluster.create(&path, &object).unwrap();
         }
         for (pool, entries) in pools.iter().zip(&back.allocations) {
-            self.patch(pool, &pool.reopen(entries));
+            self.patch(pool, &pool.reopen(Some(entries)));
         }
     }
 
@@ -345,7 +346,27 @@ fn pools_with_something_that_would_be_lost_are_not_moved() {
     let obstacle = plan.obstacles[0].to_string();
     assert!(obstacle.starts_with(in_use), "{obstacle}");
     let lost = |_: &str| None;
-    let plan = moving::adopt(&moved.pools(), &[].into(), &BTreeSet::new(), lost, &[]);
-    assert_eq!((plan.leaked, plan.addresses), (1, 0));
-    assert!(plan.obstacles[0].to_string().contains("does not exist"));
+    let plan = moving::adopt(&moved.pools(), &moved.spaces(), lost, &[]);
+    assert_eq!((plan.leaked.len(), plan.addresses), (1, 1));
+    let [slots] = &plan.blocks.into_values().collect::<Vec<_>>()[..] else {
+        panic!("there is one block")
+    };
+    assert_eq!((&*slots[1].owner, slots[1].pods.len()), ("pool/a/net1", 0));
+}
+
+#[test]
+fn block_that_is_made_after_the_closed_ones_are_removed_gives_no_address() {
+    let moved = Moved::new();
+    moved.add("a", &range()).unwrap();
+    moved.stamp(ADOPTING);
+    moved.adopt();
+    moved.add("b", &range()).unwrap();
+    moved.give_back();
+    moved.server.objects.lock().unwrap().clear();
+    let refused = moved.add("c", &range()).unwrap_err();
+    assert!(refused.contains("are being moved"), "{refused}");
+    moved.work();
+    assert_eq!(moved.owners(), [""; 0]);
+    moved.add("c", &range()).unwrap();
+    assert_eq!(moved.cluster.taken().0.len(), 3);
 }

@@ -303,7 +303,7 @@ impl Machine {
 }
 
 /// No pool here is in blocks.
-fn no_blocks(_: &[(String, Range)]) -> Result<Vec<Grant>, Failure> {
+fn no_blocks(_: &[(String, Range)]) -> Result<(Vec<Grant>, bool), Failure> {
     Err(Failure::Moving)
 }
 
