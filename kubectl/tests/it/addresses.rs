@@ -233,3 +233,50 @@ fn yes_does_not_free_what_a_running_node_has() {
     );
     assert_eq!((server.patches(), blind.patches()), (vec![], vec![]));
 }
+
+#[test]
+fn pools_are_not_moved_without_yes_or_past_an_obstacle() {
+    let pools = "/apis/whereabouts.cni.cncf.io/v1alpha1";
+    let entry = |pod: &str| json!({"id": format!("container-{pod}"), "podref": format!("shop/{pod}"), "ifname": "net1"});
+    let pool = json!({"metadata": {"name": "10.40.0.0-24", "namespace": "kube-system", "resourceVersion": "3"},
+        "spec": {"range": "10.40.0.0/24", "allocations": {"1": entry("web"), "2": entry("gone")}}});
+    let program = json!({"metadata": {"name": "whereabouts", "namespace": "kube-system"},
+        "spec": {"template": {"spec": {"containers": [{"image": "ghcr.io/k8snetworkplumbingwg/whereabouts:v0.9.4"}]}}}});
+    let server = |programs: &Value| {
+        let (all, reservations) = (
+            format!("{pools}/ippools"),
+            format!("{pools}/overlappingrangeipreservations"),
+        );
+        let others = [
+            (&*all, 200, list(&json!([pool]))),
+            (&*reservations, 200, list(&json!([]))),
+            ("/apis/apps/v1/daemonsets", 200, list(programs)),
+        ];
+        cluster(&json!([pod("web", "10.40.0.1")]), &others)
+    };
+    let free = server(&json!([]));
+    let (status, text, _) = text_on(&free, &["adopt", "whereabouts"]);
+    assert_eq!(status, 1, "{text}");
+    let leaked = "note: 10.40.0.2 of IPPool 10.40.0.0-24 is that of a pod that does not exist";
+    assert!(text.starts_with(leaked), "{text}");
+    let end = "1 pool with 2 addresses: nothing was changed; move them with --yes\n";
+    assert!(text.ends_with(end), "{text}");
+    let taken = server(&json!([program]));
+    let (status, report) = run_on(&taken, &["adopt", "whereabouts", "--yes"]);
+    let obstacle = report["obstacles"][0].as_str().unwrap();
+    assert!(
+        status == 1 && obstacle.starts_with("DaemonSet kube-system/whereabouts"),
+        "{report}"
+    );
+    let (status, text, _) = text_on(&free, &["return", "whereabouts", "--yes"]);
+    assert_eq!(
+        (status, text.as_str()),
+        (0, "1 pool with 0 addresses: no pool is in blocks\n")
+    );
+    assert_eq!((free.patches(), taken.patches()), (vec![], vec![]));
+    let (status, _, error) = text_on(&cluster(&json!([]), &[]), &["adopt", "whereabouts"]);
+    assert!(
+        status == 3 && error.contains("the cluster has no pools of whereabouts"),
+        "{error}"
+    );
+}
