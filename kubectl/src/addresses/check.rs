@@ -11,9 +11,10 @@ use cmdline::counted;
 use ipam::{
     Block, Mode,
     claim::{MOST_PODS, Reference},
-    object::SlotPod,
+    object::{POOL_OWNER, SlotPod},
 };
 use serde::Serialize;
+use serde_json::json;
 use tokio::time::sleep;
 
 use super::{
@@ -308,7 +309,7 @@ fn leaked<'a>(
         Mode::Node(_) | Mode::Closed(_) => &[],
     };
     let taken = slots.iter().zip(addresses(block));
-    taken.filter_map(move |(slot, address)| {
+    taken.zip(0..).filter_map(move |((slot, address), number)| {
         let finding = |text: String| Finding {
             kind: Kind::Leaked,
             object: address.to_string(),
@@ -322,6 +323,15 @@ fn leaked<'a>(
             return Some(finding(format!(
                 "claim {claim} no longer exists, and block {} has it for the claim: the daemon of its last pod's node frees it, or the first that finds its range full",
                 block.name
+            )));
+        }
+        if slot.owner.starts_with(POOL_OWNER) && slot.pods.is_empty() {
+            let (name, owner) = (&block.name, &slot.owner);
+            let place = format!("/spec/slots/{number}");
+            let patch = json!([{"op": "test", "path": format!("{place}/owner"), "value": owner},
+                {"op": "replace", "path": place, "value": {"owner": "", "pods": []}}]);
+            return Some(finding(format!(
+                "{owner} came with a pool of whereabouts for a pod that did not exist: the daemon of its node frees it; if no container has it any more, kubectl patch addressblock {name} --type=json --patch='{patch}'"
             )));
         }
         let gone = slot.pods.iter().find(|named| snapshot.pod(named).is_none())?;

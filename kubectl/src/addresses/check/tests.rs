@@ -200,6 +200,21 @@ fn slots_of_pods_and_claims_that_are_gone_are_leaked() {
 }
 
 #[test]
+fn address_that_came_with_a_pool_for_nobody_has_the_command_that_frees_it() {
+    let mut fixture = fixture();
+    fixture.shared_block("10.20.4.0", &[]);
+    let block = fixture.blocks.last_mut().unwrap();
+    block["spec"]["slots"][7]["owner"] = json!("pool/c/net1");
+    let found = report(&fixture.snapshot()).findings;
+    let [only] = &found[..] else {
+        panic!("{found:?}")
+    };
+    assert_eq!((only.kind, &*only.object), (Kind::Leaked, "10.20.4.7"));
+    let command = "kubectl patch addressblock 10.20.4.0 --type=json --patch='[{\"op\":\"test\",\"path\":\"/spec/slots/7/owner\",\"value\":\"pool/c/net1\"}";
+    assert!(only.text.contains(command), "{}", only.text);
+}
+
+#[test]
 fn blocks_of_nodes_that_are_gone_are_orphaned() {
     let mut fixture = fixture();
     fixture.node_block("10.20.3.0", "c", "00000000");
