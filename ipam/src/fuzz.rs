@@ -3,8 +3,12 @@
 //!
 //! A target returns whether it accepted its input, and panics when an accepted input breaks an invariant of its reader.
 
-use serde_json::Value;
+use std::collections::BTreeMap;
 
+use serde_json::{Value, json};
+
+use crate::guest::moving::{self, StoredPool};
+use crate::guest::pool::{ADOPTED, SPACE, STAMP};
 use crate::node::Node;
 use crate::object::{AddressBlock, Holder, Mode};
 use crate::range::{BLOCK_SIZE, Range};
@@ -77,6 +81,43 @@ pub fn blocks(input: &[u8]) -> bool {
     true
 }
 
+/// A pool of whereabouts as somebody may have edited it: what becomes of its entries in blocks becomes the same entries again.
+pub fn pools(input: &[u8]) -> bool {
+    let Ok(mut written) = serde_json::from_slice::<Value>(input) else {
+        return false;
+    };
+    let Ok(pool) = StoredPool::parse(&written) else {
+        return false;
+    };
+    let space = pool.space_to_be(&BTreeMap::new(), &BTreeMap::new());
+    let pools = [pool];
+    let plan = moving::adopt(&pools, std::slice::from_ref(&space), |_| None, &[]);
+    assert_eq!(plan.obstacles, []);
+    let blocks = plan.blocks.iter().map(|((space, block), slots)| {
+        let mut object = moving::block(space, *block, "closed", slots);
+        object["metadata"]["uid"] = "u".into();
+        object["metadata"]["resourceVersion"] = "1".into();
+        AddressBlock::parse(&object).expect("it was written by us")
+    });
+    let blocks: Vec<_> = blocks.collect();
+    written["metadata"]["labels"] = json!({STAMP: ADOPTED});
+    written["metadata"]["annotations"] = json!({SPACE: space});
+    let adopted = [StoredPool::parse(&written).expect("it was read before")];
+    let back = moving::give_back(&adopted, &blocks, |_, _| Vec::new());
+    assert_eq!(back.obstacles, []);
+    assert_eq!(back.addresses, plan.addresses);
+    for (offset, entry) in &back.allocations[0] {
+        // Neither has a slash, which parts them in the owner of a slot.
+        let is_plain = !format!("{}{}", entry["id"], entry["ifname"]).contains('/');
+        let before = &written["spec"]["allocations"][offset];
+        for key in ["id", "podref", "ifname"] {
+            let before = before[key].as_str().unwrap_or_default();
+            assert!(!is_plain || before.is_empty() || entry[key] == before);
+        }
+    }
+    true
+}
+
 /// The record of a block on disk.
 pub fn records(input: &[u8]) -> bool {
     let Some(record) = Record::parse(input) else {
@@ -112,6 +153,11 @@ mod tests {
     #[test]
     fn blocks() {
         run("ipam_blocks", super::blocks);
+    }
+
+    #[test]
+    fn pools() {
+        run("ipam_pools", super::pools);
     }
 
     #[test]
