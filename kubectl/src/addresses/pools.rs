@@ -27,7 +27,7 @@ use ipam::{
 };
 use plan::netconf::Netconf;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{gather, snapshot::Snapshot};
 use crate::{
@@ -42,6 +42,8 @@ const GROUP: (&str, &str) = ("whereabouts.cni.cncf.io", "v1alpha1");
 const ASKING: &str = "/return";
 /// So long a holder may take to share its blocks.
 const SHARED_WITHIN: u32 = 60;
+/// So often blocks are written that others write at the same time.
+const ATTEMPTS: u32 = 5;
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// The API server makes a request for up to a minute after it was sent. Until then a closed block refuses those of nodes that did not know.
 const SETTLED: Duration = Duration::from_secs(70);
@@ -128,25 +130,39 @@ pub(super) async fn adopt(
     if !is_begun {
         let assign = |pool: &StoredPool| pool.assign(ADOPTING, &seen.space_to_be(pool));
         stamp(cluster, StoredPool::is_open, assign).await?;
-        seen = Seen::read(cluster).await?;
-        if args.without_leaked {
-            seen.leave_out(&leaked);
+        // Requests of a run that was interrupted may be made meanwhile.
+        for attempt in 0.. {
+            seen = Seen::read(cluster).await?;
+            if args.without_leaked {
+                seen.leave_out(&leaked);
+            }
+            adoption = seen.adoption(&spaces(&seen));
+            report = adoption_report(&seen, &adoption);
+            if !report.obstacles.is_empty() {
+                report.done = "pods wait for their addresses until this is cured and the command is run again, or until kubectl multus ipam return whereabouts --yes";
+                return finish(&report, output);
+            }
+            let changed = write_blocks(cluster, &seen, &adoption).await?;
+            if changed == 0 {
+                break;
+            }
+            ensure!(
+                attempt < ATTEMPTS,
+                "others write {} meanwhile: run the command again",
+                counted(changed, "block")
+            );
         }
-        adoption = seen.adoption(&spaces(&seen));
-        report = adoption_report(&seen, &adoption);
-        if !report.obstacles.is_empty() {
-            report.done = "pods wait for their addresses until this is cured and the command is run again, or until kubectl multus ipam return whereabouts --yes";
-            return finish(&report, output);
-        }
-        write_blocks(cluster, &seen, &adoption).await?;
     }
-    let stamped = seen.pools.iter().filter(|pool| pool.word != ADOPTED);
-    let patches: Vec<_> = stamped
-        .map(|pool| (pool, pool.assign(ADOPTED, &seen.space_to_be(pool))))
-        .collect();
-    patch_pools(cluster, &patches).await?;
-    report.is_done = true;
-    report.done = "adopted";
+    let is_meant = |pool: &StoredPool| pool.word == ADOPTING || (pool.is_open() && pool.is_empty());
+    let assign = |pool: &StoredPool| pool.assign(ADOPTED, &seen.space_to_be(pool));
+    stamp(cluster, is_meant, assign).await?;
+    report.obstacles = texts(&moving::late(&Seen::read(cluster).await?.pools));
+    report.is_done = report.obstacles.is_empty();
+    report.done = if report.is_done {
+        "adopted"
+    } else {
+        "the other pools are adopted"
+    };
     finish(&report, output)
 }
 
@@ -228,21 +244,28 @@ pub(super) async fn give_back(
         stamp(cluster, is_meant, |pool| pool.stamp(RETURNING)).await?;
         report.blocks = close(cluster).await?;
     }
-    let (seen, back) = closed(cluster).await?;
-    report.addresses = back.addresses;
-    report.obstacles = texts(&back.obstacles);
-    if !report.obstacles.is_empty() {
-        report.done = "pods wait for their addresses until this is cured and the command is run again, or until kubectl multus ipam adopt whereabouts --yes";
-        return finish(&report, output);
+    let mut has_reservations = is_written;
+    loop {
+        let (seen, back) = closed(cluster).await?;
+        if seen.pools.is_empty() {
+            break;
+        }
+        report.obstacles = texts(&back.obstacles);
+        if !report.obstacles.is_empty() {
+            report.done = "pods wait for their addresses until this is cured and the command is run again, or until kubectl multus ipam adopt whereabouts --yes";
+            return finish(&report, output);
+        }
+        report.addresses = back.addresses;
+        if !std::mem::replace(&mut has_reservations, true) {
+            write_reservations(cluster, &seen, &back).await?;
+        }
+        let patches = seen.pools.iter().zip(&back.allocations);
+        let patches: Vec<_> = patches
+            .map(|(pool, entries)| (pool, pool.reopen(Some(entries))))
+            .collect();
+        // One that has changed is read again.
+        patched_pools(cluster, &patches).await?;
     }
-    if !is_written {
-        write_reservations(cluster, &seen, &back).await?;
-    }
-    let patches = seen.pools.iter().zip(&back.allocations);
-    let patches: Vec<_> = patches
-        .map(|(pool, entries)| (pool, pool.reopen(Some(entries))))
-        .collect();
-    patch_pools(cluster, &patches).await?;
     // Without a terminal there is nobody to be told.
     let _ = writeln!(
         std::io::stderr(),
@@ -548,22 +571,30 @@ fn wrote_blocks(outcome: Result<usize, String>) -> anyhow::Result<()> {
     }
 }
 
-/// Writes the blocks of an adoption: those that exist anew, and the others.
-async fn write_blocks(cluster: &Cluster, seen: &Seen, adoption: &Adoption) -> anyhow::Result<()> {
+/// Writes the blocks of an adoption that are not as they have to be. Returns how many somebody else has written meanwhile.
+async fn write_blocks(
+    cluster: &Cluster,
+    seen: &Seen,
+    adoption: &Adoption,
+) -> anyhow::Result<usize> {
     let known: Vec<_> = seen.blocks().collect();
     let (mut patches, mut objects) = (Vec::new(), Vec::new());
     for ((space, block), slots) in &adoption.blocks {
         let mut known = known.iter();
         match known.find(|one| (&one.space, one.block) == (space, *block)) {
+            Some(one) if matches!(&one.mode, Mode::Shared(written) if written == slots) => {}
             Some(one) => patches.push((name(one), moving::change_mode(one, "shared", Some(slots)))),
             None => objects.push(moving::block(space, *block, "shared", slots)),
         }
     }
-    patch_blocks(cluster, &patches).await?;
-    let writes = objects
+    let creations = objects
         .iter()
         .map(|object| Write::Create(object::PATH, object));
-    wrote_blocks(cluster.write_all(writes).await)
+    let patches = patches
+        .iter()
+        .map(|(name, patch)| Write::Patch(object::PATH, name, patch));
+    let written = cluster.write_all(creations.chain(patches)).await;
+    written.map_err(|reason| anyhow!("cannot write a block: {reason}; run the command again"))
 }
 
 /// Ends an adoption that was begun, before any pool is in blocks.
@@ -666,19 +697,26 @@ async fn write_reservations(cluster: &Cluster, seen: &Seen, back: &Return) -> an
 
 /// Removes the blocks that are closed.
 async fn remove_closed(cluster: &Cluster) -> anyhow::Result<()> {
-    let seen = Seen::read(cluster).await?;
-    let closed = seen
-        .blocks()
-        .filter(|block| matches!(block.mode, Mode::Closed(_)));
-    let names: Vec<_> = closed.map(|block| name(&block)).collect();
-    let finalizers = serde_json::json!([{"op": "test", "path": "/spec/mode", "value": "closed"},
+    let finalizers = json!([{"op": "test", "path": "/spec/mode", "value": "closed"},
         {"op": "remove", "path": "/metadata/finalizers"}]);
-    let removals = names.iter().map(|name| Write::Delete(object::PATH, name));
-    wrote_blocks(cluster.write_all(removals).await)?;
-    let patches = names
-        .iter()
-        .map(|name| Write::Patch(object::PATH, name, &finalizers));
-    wrote_blocks(cluster.write_all(patches).await)
+    for _ in 0..ATTEMPTS {
+        let seen = Seen::read(cluster).await?;
+        let closed = seen
+            .blocks()
+            .filter(|block| matches!(block.mode, Mode::Closed(_)));
+        let names: Vec<_> = closed.map(|block| name(&block)).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let failed = |reason| anyhow!("cannot remove a block: {reason}; run the command again");
+        let removals = names.iter().map(|name| Write::Delete(object::PATH, name));
+        cluster.write_all(removals).await.map_err(failed)?;
+        let patches = names
+            .iter()
+            .map(|name| Write::Patch(object::PATH, name, &finalizers));
+        cluster.write_all(patches).await.map_err(failed)?;
+    }
+    bail!("closed blocks come back: run the command again")
 }
 
 fn collection(namespace: &str, resource: &str) -> String {
