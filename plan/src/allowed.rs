@@ -33,8 +33,13 @@ pub(super) fn check(
 /// Returns the first plugin of a configuration that is not in the list.
 fn forbidden<'a>(config: &'a NetworkConfig, allowed: &[String]) -> Option<&'a str> {
     let is_forbidden = |kind: &&str| *kind != OWN && !allowed.iter().any(|one| one == kind);
-    let all = config.plugins.iter().flat_map(kinds);
+    let all = plugin_types(config);
     all.filter(|_| !allowed.is_empty()).find(is_forbidden)
+}
+
+/// Returns the types of a configuration's plugins, and of those that these run.
+pub fn plugin_types(config: &NetworkConfig) -> impl Iterator<Item = &str> {
+    config.plugins.iter().flat_map(kinds)
 }
 
 /// Returns the plugin's type and the types of the plugins that its configuration makes it run.

@@ -13,7 +13,7 @@ use crate::{
 };
 
 pub(crate) const RESOURCE: &str = "vendor.example/nic";
-const SOCKET: &str = "var/lib/kubelet/pod-resources/kubelet.sock";
+pub(crate) const SOCKET: &str = "var/lib/kubelet/pod-resources/kubelet.sock";
 
 pub(crate) fn definition_with_resource(name: &str, resource: &str) -> Value {
     let config = json!({"cniVersion": "1.0.0", "type": name});
