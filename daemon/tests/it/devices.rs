@@ -44,7 +44,7 @@ pub(crate) fn claim(node: &NodeFixture, pod: &mut Value, id: &str) {
 }
 
 /// The kubelet's list with these devices in the pod's containers.
-fn list(containers: &[&[&str]]) -> ListPodResourcesResponse {
+pub(crate) fn list(containers: &[&[&str]]) -> ListPodResourcesResponse {
     let container = |ids: &&[&str]| ContainerResources {
         name: format!("with-{}", ids.len()),
         devices: vec![ContainerDevices {

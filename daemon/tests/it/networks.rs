@@ -1,13 +1,10 @@
 //! `multus-daemon networks`: which definitions the node can serve.
 
-use node::podresources::{
-    ContainerDevices, ContainerResources, ListPodResourcesResponse, PodResources,
-};
 use serde_json::{Value, json};
 use testkit::{api_server::Kind, kubelet::Kubelet};
 
 use crate::{
-    devices::{RESOURCE, SOCKET, definition_with_resource},
+    devices::{RESOURCE, SOCKET, definition_with_resource, list},
     node::NodeFixture,
     wait_for,
 };
@@ -126,20 +123,7 @@ fn devices_are_those_that_kubelet_could_allocate() {
     let (state, reason) = verdict(&node, "fast");
     assert_eq!(state, "unknown");
     assert!(reason.contains("kubelet does not listen"), "{reason}");
-    let devices = ContainerDevices {
-        resource_name: RESOURCE.to_owned(),
-        device_ids: vec!["0".to_owned()],
-    };
-    let list = ListPodResourcesResponse {
-        pod_resources: vec![PodResources {
-            containers: vec![ContainerResources {
-                devices: vec![devices],
-                ..ContainerResources::default()
-            }],
-            ..PodResources::default()
-        }],
-    };
-    let _kubelet = Kubelet::start(&node.path(SOCKET), Some(&list));
+    let _kubelet = Kubelet::start(&node.path(SOCKET), Some(&list(&[&["0"]])));
     assert_eq!(verdict(&node, "fast"), served());
     assert_eq!(verdict(&node, "slow").0, "cannot");
     node.api.put(

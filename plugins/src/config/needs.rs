@@ -120,116 +120,38 @@ mod tests {
 
     use super::*;
 
-    /// Checks what the plugins of a chain need.
-    #[track_caller]
-    fn check(plugins: &Value, expected: &[(&str, What)]) {
-        let config = json!({"cniVersion": "1.0.0", "name": "n", "plugins": plugins});
-        let network = NetworkConfig::parse(config.to_string().as_bytes()).unwrap();
-        let found: Vec<_> = needs(&network)
-            .into_iter()
-            .map(|need| (need.plugin, need.what))
-            .collect();
-        let expected: Vec<_> = expected
-            .iter()
-            .map(|(plugin, what)| ((*plugin).to_owned(), what.clone()))
-            .collect();
-        assert_eq!(found, expected, "{plugins}");
-    }
+    /// The plugins of a network, and what they need; `daemon/src/networks/verdict/tests.rs` has what follows from it.
+    const TABLE: &str = r#"
+{"type": "macvlan", "Master": "ens5"} => Master("ens5")
+{"type": "ipvlan", "master": "ens5"} => Master("ens5")
+{"type": "vlan", "master": "ens5", "vlanId": 5} => Master("ens5")
+{"type": "vlan", "master": "ens5", "vlanId": 5, "linkInContainer": true} =>
+{"type": "ipvlan"} => MasterOfDefaultRoute
+{"type": "dummy"}, {"type": "ipvlan"} =>
+{"type": "dummy"}, {"type": "macvlan"} => MasterOfDefaultRoute
+{"type": "bond", "links": [{"name": "eth1"}, {"name": "eth2"}]} => Link("eth1") Link("eth2")
+{"type": "bond", "links": [{"name": "eth1"}], "linksInContainer": true} =>
+{"type": "host-device", "device": "eth3", "hwaddr": "x"} => Link("eth3")
+{"type": "host-device", "hwaddr": "02:00:00:00:00:07"} => LinkWithMac([2, 0, 0, 0, 0, 7])
+{"type": "host-device", "kernelpath": "/sys/devices/x"} => Directory("/sys/devices/x")
+{"type": "host-device", "pciBusID": "0000:18:02.5"} => Directory("/sys/bus/pci/devices/0000:18:02.5")
+{"type": "host-device"} =>
+{"type": "bridge"} => BridgeOrNothing("cni0")
+{"type": "ptp"}, {"type": "tuning"}, {"type": "portmap"}, {"type": "loopback"} =>
+{"type": "tap", "ipam": {"type": "dhcp", "daemonSocketPath": "/x"}} => DhcpService("/x")
+{"type": "sriov", "ipam": {"type": "multus-ipam"}}, {"type": "rdma"} => Unknown IpamService Unknown
+{"type": "tap", "ipam": {"type": "whereabouts"}} =>"#;
 
     #[test]
-    fn masters_are_needed_unless_they_are_in_the_container() {
-        for kind in ["macvlan", "ipvlan", "vlan"] {
-            let master = || What::Master("ens5".to_owned());
-            check(
-                &json!([{"type": kind, "Master": "ens5", "vlanId": 5}]),
-                &[(kind, master())],
-            );
-            check(
-                &json!([{"type": kind, "master": "ens5", "linkInContainer": true}]),
-                &[],
-            );
+    fn needs_of_plugins() {
+        for line in TABLE.trim_start().lines() {
+            let (plugins, expected) = line.split_once(" =>").unwrap();
+            let plugins: Value = serde_json::from_str(&format!("[{plugins}]")).unwrap();
+            let config = json!({"cniVersion": "1.0.0", "name": "n", "plugins": plugins});
+            let network = NetworkConfig::parse(config.to_string().as_bytes()).unwrap();
+            let found = needs(&network).into_iter();
+            let found: Vec<_> = found.map(|need| format!("{:?}", need.what)).collect();
+            assert_eq!(found.join(" "), expected.trim(), "{line}");
         }
-        let by_route = What::MasterOfDefaultRoute;
-        check(
-            &json!([{"type": "macvlan"}]),
-            &[("macvlan", by_route.clone())],
-        );
-        check(
-            &json!([{"type": "ipvlan"}]),
-            &[("ipvlan", by_route.clone())],
-        );
-        check(&json!([{"type": "dummy"}, {"type": "ipvlan"}]), &[]);
-        let chain = json!([{"type": "dummy"}, {"type": "macvlan"}]);
-        check(&chain, &[("macvlan", by_route)]);
-    }
-
-    #[test]
-    fn links_and_devices_that_are_moved_are_needed() {
-        let links = json!([{"name": "eth1"}, {"name": "eth2"}]);
-        let link = |name: &str| What::Link(name.to_owned());
-        check(
-            &json!([{"type": "bond", "links": links}]),
-            &[("bond", link("eth1")), ("bond", link("eth2"))],
-        );
-        check(
-            &json!([{"type": "bond", "links": links, "linksInContainer": true}]),
-            &[],
-        );
-        for (key, value, what) in [
-            ("device", "eth3", link("eth3")),
-            (
-                "hwaddr",
-                "02:00:00:00:00:07",
-                What::LinkWithMac(vec![2, 0, 0, 0, 0, 7]),
-            ),
-            (
-                "kernelpath",
-                "/sys/devices/x",
-                What::Directory("/sys/devices/x".into()),
-            ),
-            (
-                "pciBusID",
-                "0000:18:02.5",
-                What::Directory("/sys/bus/pci/devices/0000:18:02.5".into()),
-            ),
-        ] {
-            let plugins = json!([{"type": "host-device", key: value}]);
-            check(&plugins, &[("host-device", what)]);
-        }
-        check(&json!([{"type": "host-device"}]), &[]);
-    }
-
-    #[test]
-    fn what_is_made_on_demand_is_no_need() {
-        for kind in ["ptp", "dummy", "tap", "tuning", "portmap", "loopback"] {
-            check(&json!([{"type": kind}]), &[]);
-        }
-        let bridge = |name: &str| What::BridgeOrNothing(name.to_owned());
-        check(&json!([{"type": "bridge"}]), &[("bridge", bridge("cni0"))]);
-        check(
-            &json!([{"type": "bridge", "bridge": "br1", "vlan": 7}]),
-            &[("bridge", bridge("br1"))],
-        );
-    }
-
-    #[test]
-    fn services_of_addresses_and_unknown_plugins_are_named() {
-        let socket = "/run/x.sock";
-        check(
-            &json!([{"type": "dummy", "ipam": {"type": "dhcp", "daemonSocketPath": socket}}]),
-            &[("dhcp", What::DhcpService(socket.to_owned()))],
-        );
-        check(
-            &json!([{"type": "sriov", "ipam": {"type": "multus-ipam"}}, {"type": "rdma"}]),
-            &[
-                ("sriov", What::Unknown),
-                ("multus-ipam", What::IpamService),
-                ("rdma", What::Unknown),
-            ],
-        );
-        check(
-            &json!([{"type": "dummy", "ipam": {"type": "whereabouts"}}]),
-            &[],
-        );
     }
 }
