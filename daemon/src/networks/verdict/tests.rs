@@ -33,10 +33,11 @@ impl NodeFacts for Node {
     }
 
     fn status(&self, config: &NetworkConfig) -> Status {
-        let has_status = config.version() >= Version::V1_1_0;
-        has_status
-            .then(|| self.status.clone())
-            .unwrap_or(Status::NotServed)
+        if config.version() >= Version::V1_1_0 {
+            self.status.clone()
+        } else {
+            Status::NotServed
+        }
     }
 }
 
