@@ -12,6 +12,8 @@ pub mod options;
 
 pub mod plugins;
 
+pub mod network_report;
+
 pub mod pod_report;
 
 pub mod rules;
@@ -39,6 +41,9 @@ pub const PATH_FAILURES: &str = "/failures";
 pub const PATH_METRICS: &str = "/metrics";
 /// The endpoint of the daemon's state and counts, as JSON; older daemons without it answer 404.
 pub const PATH_STATUS: &str = "/status";
+
+/// The endpoint of the definitions that the node can serve, as JSON; older daemons without it answer 404.
+pub const PATH_NETWORKS: &str = "/networks";
 
 /// Header of a request to [`PATH_CNI`]: for how many milliseconds the daemon may hold the request until it can begin. A client that
 /// sends it also understands [`HEADER_NOT_BEGUN`]; daemons that do not know it ignore it.

@@ -37,6 +37,7 @@ use crate::{
     },
     hotplug::{self, PodReconciler},
     metrics::Metrics,
+    networks::Networks,
     readiness::{Gate, Purpose, Readiness},
     reconcile::{dhcp, ipam, node::NodeReconciler, stale},
     serving::{
@@ -173,6 +174,31 @@ impl App {
         let definitions = Arc::new(Definitions::new(identity.crd_chart()));
         let cluster = Arc::<OnceLock<Cluster>>::default();
         let exec = Arc::new(exec(&config, &root, &identity));
+        let reconciler = Arc::new(NodeReconciler {
+            config: Arc::clone(&config),
+            root: Arc::clone(&root),
+            pod_uid: identity.pod_uid.clone(),
+            exec: Arc::clone(&exec),
+            readiness: Arc::clone(&readiness),
+            target: Mutex::default(),
+            last_logged: Mutex::default(),
+            installed: Mutex::default(),
+            metrics: Arc::clone(&metrics),
+        });
+        let devices = Arc::new(NodeDevices {
+            root: Arc::clone(&root),
+            kubelet_dir: config.kubelet_dir.clone(),
+            node: identity.node.clone(),
+            cluster: Arc::clone(&cluster),
+            runtime: Handle::current(),
+        });
+        let node = Arc::clone(&reconciler);
+        let networks = Networks::new(
+            Arc::clone(&definitions),
+            Arc::clone(&devices) as _,
+            Arc::clone(&exec) as _,
+            Box::new(move || node.plugin_dirs()),
+        );
         let statuses = Arc::<Statuses>::default();
         let service = Service {
             engine: Engine::new(
@@ -188,13 +214,7 @@ impl App {
             .with_metrics(Arc::clone(&metrics))
             .with_statuses(Arc::clone(&statuses))
             .with_writer(writer())
-            .with_devices(Arc::new(NodeDevices {
-                root: Arc::clone(&root),
-                kubelet_dir: config.kubelet_dir.clone(),
-                node: identity.node.clone(),
-                cluster: Arc::clone(&cluster),
-                runtime: Handle::current(),
-            })),
+            .with_devices(devices),
             exec: Arc::clone(&exec),
             cluster: Arc::clone(&cluster),
             config: Arc::clone(&config),
@@ -207,18 +227,8 @@ impl App {
             queue: Arc::new(Queue::new(serving::limits(config.verbs_at_once))),
             bodies: Bodies::default(),
             journal: Arc::default(),
+            networks,
             snapshots: Arc::new(Semaphore::new(1)),
-        };
-        let reconciler = NodeReconciler {
-            config: Arc::clone(&config),
-            root: Arc::clone(&root),
-            pod_uid: identity.pod_uid.clone(),
-            exec,
-            readiness: Arc::clone(&readiness),
-            target: Mutex::default(),
-            last_logged: Mutex::default(),
-            installed: Mutex::default(),
-            metrics: Arc::clone(&metrics),
         };
         Arc::new(Self {
             config,
@@ -231,7 +241,7 @@ impl App {
             ownership: Arc::new(Ownership::new(purpose)),
             cluster,
             service: Arc::new(service),
-            reconciler: Arc::new(reconciler),
+            reconciler,
         })
     }
 

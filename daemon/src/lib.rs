@@ -33,6 +33,7 @@ pub mod host;
 
 pub mod logging;
 pub mod metrics;
+pub mod networks;
 pub mod readiness;
 pub mod watchdog;
 

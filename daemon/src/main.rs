@@ -129,6 +129,15 @@ enum Command {
         #[arg(long)]
         service_account: Option<ServiceAccount>,
     },
+    /// Show which network definitions this node can serve, and what it lacks for the others.
+    #[command(
+        after_help = "Examples:\n  multus-daemon networks\n  kubectl exec -n kube-system daemonset/k3s-multus -- multus-daemon networks --json"
+    )]
+    Networks {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Show what this node knows about a pod's networks, as JSON: for kubectl multus.
     #[command(hide = true, after_help = "Example:\n  multus-daemon pod shop/cart-0")]
     Pod {
@@ -240,6 +249,7 @@ fn start(arguments: Arguments) -> anyhow::Result<()> {
             logging::to_stderr("verbose", arguments.log_format == LogFormat::Json);
             runtime()?.block_on(commands::approve::run(service_account))
         }
+        Command::Networks { json } => commands::networks::run(&context, json),
         Command::Pod { pod } => commands::pod::run(&context, &pod),
         Command::Verify { plugins, wait } => {
             let release = release(&context.identity, !plugins)?;

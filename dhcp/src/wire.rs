@@ -12,6 +12,15 @@ pub const SOCKET: &str = "/run/cni/multus-dhcp.sock";
 /// The service of `dhcp daemon`, the reference's or ours.
 pub const REFERENCE_SOCKET: &str = "/run/cni/dhcp.sock";
 
+/// Returns the sockets at which the service of a definition may be, the most important one first. A definition that names the reference's
+/// own path names the default.
+pub fn sockets(named: &str) -> Vec<&str> {
+    match named {
+        "" | REFERENCE_SOCKET => vec![SOCKET, REFERENCE_SOCKET],
+        named => vec![named],
+    }
+}
+
 /// The verb of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -46,6 +46,7 @@ pub(crate) struct Options {
 }
 
 /// A client of the cluster and the namespace to use.
+#[derive(Clone)]
 pub(crate) struct Cluster {
     pub(crate) client: Client,
     /// The namespace of names that are written without one.
@@ -189,6 +190,17 @@ impl Cluster {
         namespace: Option<&str>,
     ) -> Result<Vec<Value>, String> {
         let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
+        let pods = resource("", "v1", "Pod", "pods");
+        self.list(&pods, namespace, &params).await
+    }
+
+    /// Reads the pods that match a label selector, of one namespace or of all.
+    pub(crate) async fn labelled_pods(
+        &self,
+        labels: &str,
+        namespace: Option<&str>,
+    ) -> Result<Vec<Value>, String> {
+        let params = ListParams::default().labels(labels);
         let pods = resource("", "v1", "Pod", "pods");
         self.list(&pods, namespace, &params).await
     }

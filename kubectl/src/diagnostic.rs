@@ -106,6 +106,19 @@ pub(crate) enum Diagnostic {
     /// Objects of the cluster that the user may not read.
     #[error("{what} of the cluster were not read, so their use of addresses is unknown: {reason}")]
     Unread { what: &'static str, reason: String },
+    /// A network that every node that answered lacks something for.
+    #[error(
+        "no node of the cluster can serve network {network} as it is there; on {node}: {reason} (`kubectl multus networks {network}` has all)"
+    )]
+    ServedNowhere {
+        network: String,
+        /// The first of the nodes, with what it lacks.
+        node: String,
+        reason: String,
+    },
+    /// Daemons that could not be found.
+    #[error("which nodes can serve the networks is unknown: {reason}")]
+    NodesNotQueried { reason: String },
     /// A name in the annotation's JSON form that was meant for its short form.
     #[error(
         "no name has a '/', as \"{name}\" does: put the namespace in \"namespace\", or write {name} in the short form"
@@ -217,6 +230,7 @@ impl Diagnostic {
             Self::ConfigOnNodes { .. }
             | Self::ForeignPlugin { .. }
             | Self::Unread { .. }
+            | Self::NodesNotQueried { .. }
             | Self::PoolsOfWhereabouts
             | Self::KeysWithoutEffect { .. } => Severity::Note,
             Self::Config(fault) | Self::Request { fault, .. } if fault.is_refused => {
@@ -226,6 +240,7 @@ impl Diagnostic {
             | Self::Request { .. }
             | Self::UnsupportedRequest(_)
             | Self::NotAmongFiles { .. }
+            | Self::ServedNowhere { .. }
             | Self::UnknownKey { .. }
             | Self::SimilarPlugin { .. }
             | Self::SimilarKey { .. }

@@ -16,6 +16,8 @@ use crate::{
     cluster::{self, Cluster},
     diagnostic::{Diagnostic, Severity},
     manifest::{self, Document, Location},
+    networks,
+    node_daemon::{AllReplies, query_all},
     object::{self, Object},
     validate::{self, KnownDefinitions},
 };
@@ -29,7 +31,7 @@ pub(crate) struct Args {
     /// Files and directories of YAML or JSON; - is stdin
     #[arg(required = true, value_name = "FILE")]
     files: Vec<String>,
-    /// Read networks that are not among the files from the cluster, and the pods that share their addresses
+    /// Read networks that are not among the files from the cluster, the pods that share their addresses, and which nodes serve them
     #[arg(long)]
     cluster: bool,
     /// Configuration file of the daemon (daemon-config.json of its ConfigMap) [default: the daemon's default options]
@@ -117,6 +119,13 @@ pub(crate) async fn run(
     }
     rest.facts.is_ipam_on = is_ipam_on.or(rest.facts.is_ipam_on);
     findings.extend(of_addresses(&objects, &known, &netconf, &rest));
+    if let Some(cluster) = &cluster {
+        findings.extend(of_nodes(
+            &objects,
+            &netconf,
+            query_all(cluster, None, None).await,
+        ));
+    }
     findings.sort_by(|a, b| (&a.location, &a.object).cmp(&(&b.location, &b.object)));
     let count = |severity| {
         let found = findings.iter().filter(|one| one.severity == severity);
@@ -293,12 +302,49 @@ fn of_addresses(
     findings
 }
 
+/// Reports networks of the files that no node of the cluster can serve. Nodes know a definition as it is in the cluster.
+fn of_nodes(
+    objects: &[(Location, Object)],
+    netconf: &Netconf,
+    replies: Result<AllReplies, String>,
+) -> Vec<Finding> {
+    let replies = match replies {
+        Ok(replies) => replies,
+        Err(reason) => {
+            let unknown = Diagnostic::NodesNotQueried { reason };
+            return vec![finding(&manifest::whole(CLUSTER), String::new(), &unknown)];
+        }
+    };
+    let mut findings = Vec::new();
+    for (location, object) in objects {
+        let names = match object {
+            Object::Definition(one) => vec![(one.nad.namespace.clone(), one.nad.name.clone())],
+            Object::Pod(pod) => selected_by(pod, netconf).collect(),
+        };
+        for (namespace, name) in names {
+            let network = format!("{namespace}/{name}");
+            if let Some((node, verdict)) = networks::served_nowhere(&replies, &network) {
+                let diagnostic = Diagnostic::ServedNowhere {
+                    node: node.to_owned(),
+                    reason: verdict.reason().to_owned(),
+                    network,
+                };
+                findings.push(finding(location, object.title(), &diagnostic));
+            }
+        }
+    }
+    findings
+}
+
 /// Returns namespace and name of each network that a pod selects.
 fn selected_networks(objects: &[(Location, Object)], netconf: &Netconf) -> Vec<(String, String)> {
     let pods = objects.iter().filter_map(|(_, object)| object.pod());
-    pods.flat_map(|pod| validate::selected(pod, netconf))
-        .map(|selection| (selection.namespace, selection.name))
-        .collect()
+    pods.flat_map(|pod| selected_by(pod, netconf)).collect()
+}
+
+fn selected_by(pod: &object::Pod, netconf: &Netconf) -> impl Iterator<Item = (String, String)> {
+    let selected = validate::selected(pod, netconf).into_iter();
+    selected.map(|selection| (selection.namespace, selection.name))
 }
 
 fn finding(location: &Location, object: String, diagnostic: &Diagnostic) -> Finding {
@@ -343,4 +389,49 @@ fn text(report: &Report) -> String {
         counted(report.warnings, "warning")
     );
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn networks_that_no_node_serves_are_warnings() {
+        let definition = |name: &str| {
+            let object = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": object::DEFINITION,
+                "metadata": {"name": name, "namespace": "shop"}, "spec": {"config": "{}"}});
+            let objects = object::read(&object, "shop").unwrap();
+            objects
+                .into_iter()
+                .map(|one| (manifest::whole("a.yaml"), one))
+        };
+        let names = ["far", "near", "new"];
+        let objects: Vec<_> = names.into_iter().flat_map(definition).collect();
+        let answer = |near: &str| {
+            let network = |name: &str, state: &str| json!({"network": name, "state": state, "reason": "no link"});
+            let networks = [network("shop/far", "cannot"), network("shop/near", near)];
+            let report = json!({"schema": 1, "version": "5.0.0", "networks": networks});
+            serde_json::from_value(report).unwrap()
+        };
+        let answers = [("a", answer("cannot")), ("b", answer("unknown"))];
+        let answers = answers.map(|(node, answer)| (node.to_owned(), answer));
+        let replies = AllReplies {
+            answers: answers.into(),
+            gaps: Vec::new(),
+        };
+        let netconf = validate::netconf(Map::new()).unwrap();
+        let found = of_nodes(&objects, &netconf, Ok(replies));
+        let [far] = &found[..] else {
+            panic!("{found:?}");
+        };
+        let expected = "no node of the cluster can serve network shop/far as it is there; on a: no link (`kubectl multus networks shop/far` has all)";
+        assert_eq!(
+            (far.severity, far.text.as_str()),
+            (Severity::Warning, expected)
+        );
+        let found = of_nodes(&objects, &netconf, Err("forbidden".to_owned()));
+        assert_eq!(found[0].severity, Severity::Note);
+    }
 }

@@ -7,6 +7,7 @@ mod cluster_health;
 mod diagnostic;
 mod lint;
 mod manifest;
+mod networks;
 mod node_daemon;
 mod object;
 mod pod_snapshot;
@@ -54,7 +55,7 @@ const PREFLIGHT_STATUSES: &str = "Exit status: 0 nothing to do, 1 pods or the in
     disable_version_flag = true,
     disable_help_subcommand = true,
     arg_required_else_help = true,
-    after_help = format!("Examples:\n  kubectl multus status cart-0                 attachments, addresses, plugins and their age\n  kubectl multus why -n shop cart-0            what keeps a pod from its networks, and what helps\n  kubectl multus lint manifests/               validate definitions and pods before they are applied\n  kubectl multus ipam                          addresses of ranges that all nodes share\n  kubectl multus preflight --values values.yaml    what would fail or change when this release is installed\n\n{STATUSES},\n4 nothing would fail, but something would change (preflight)")
+    after_help = format!("Examples:\n  kubectl multus status cart-0                 attachments, addresses, plugins and their age\n  kubectl multus why -n shop cart-0            what keeps a pod from its networks, and what helps\n  kubectl multus lint manifests/               validate definitions and pods before they are applied\n  kubectl multus networks                      which nodes can serve which networks, and what the others lack\n  kubectl multus ipam                          addresses of ranges that all nodes share\n  kubectl multus preflight --values values.yaml    what would fail or change when this release is installed\n\n{STATUSES},\n4 nothing would fail, but something would change (preflight)")
 )]
 struct Arguments {
     #[command(flatten)]
@@ -85,6 +86,11 @@ enum Command {
         after_help = format!("Examples:\n  kubectl multus lint network.yaml pod.yaml\n  helm template my-chart | kubectl multus lint -\n  kubectl multus lint manifests/ --cluster     networks may also be in the cluster\n\n{STATUSES}")
     )]
     Lint(lint::Args),
+    /// Show which nodes can serve which networks, and what the others lack
+    #[command(
+        after_help = format!("Examples:\n  kubectl multus networks                      all definitions on all nodes\n  kubectl multus networks shop/lan --node b\n  kubectl multus networks -n shop -o json\n\nEach node's daemon looks for plugins, masters, devices and services of addresses when it is asked, as by `kubectl exec` in its pod.\nThat takes the right to list pods and to create and get pods/exec in its namespace. A network that no node serves is a problem.\n\n{STATUSES}")
+    )]
+    Networks(networks::Args),
     /// Show the addresses of ranges that all nodes share, and who has them
     #[command(
         after_help = format!("Examples:\n  kubectl multus ipam                          all ranges: used, free, and by whom they are held\n  kubectl multus ipam who 10.20.3.7            the pod that has an address\n  kubectl multus ipam check                    addresses that are given twice, leaked or not recorded\n  kubectl multus ipam free --node c            what a machine had that is off for good\n\nRanges are those of definitions with ipam of type multus-ipam or whereabouts. Nodes hold them in blocks of 32 addresses; what a\nnode reports about its own blocks is up to 5 s old.\n\n{STATUSES}")
@@ -209,6 +215,7 @@ fn start(arguments: Arguments) -> anyhow::Result<CommandStatus> {
         match command {
             Command::Ipam(args) => addresses::run(&args, options, output).await,
             Command::Lint(args) => lint::run(&args, options, output).await,
+            Command::Networks(args) => networks::run(&args, options, output).await,
             Command::Preflight(args) => preflight::run(&args, options, output).await,
             Command::Status(StatusArgs {
                 pod: Some(pod),
@@ -224,7 +231,7 @@ fn start(arguments: Arguments) -> anyhow::Result<CommandStatus> {
             Command::Status(args) => {
                 status::list::run(options, args.all_namespaces, output, now()).await
             }
-            Command::Why(args) => why::run(&args.read(options).await?, output, now()),
+            Command::Why(args) => why::run(&args, options, output, now()).await,
             Command::Version => unreachable!("it is answered before"),
         }
     })

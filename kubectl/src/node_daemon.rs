@@ -1,17 +1,26 @@
-//! Finds the daemon's pod on a node and queries it by exec, as `kubectl exec` does: `multus-daemon pod` prints the answer there.
+//! Finds the daemons' pods and queries them by exec, as `kubectl exec` does: `multus-daemon pod` and `multus-daemon networks` print the
+//! answers there.
 //!
 //! The command is never run in another implementation's pod: a program that does not know it might start to serve.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use api::pod_report::{PodReport, SCHEMA};
+use api::{
+    network_report::{self, NetworksReport},
+    pod_report::{PodReport, SCHEMA},
+};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api,
     api::{AttachParams, AttachedProcess},
 };
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt as _},
+    sync::Semaphore,
+    task::JoinSet,
+};
 
 use crate::cluster::{Cluster, refusal};
 
@@ -21,6 +30,10 @@ const DISTRO_NAMESPACE: &str = "kube-system";
 const PROGRAM: &str = "multus-daemon";
 /// The environment variable that our charts set and upstream's do not.
 const OUR_VARIABLE: &str = "MULTUS_DAEMONSET";
+/// The labels of our daemons' pods.
+const OUR_LABELS: &str = "app.kubernetes.io/part-of=multus,app.kubernetes.io/component=daemon";
+/// The most daemons that are queried at the same time.
+const AT_ONCE: usize = 16;
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// The most bytes that are read of an answer, which is more than any answer has.
 const MAX_ANSWER: u64 = 8 << 20;
@@ -52,6 +65,17 @@ impl DaemonReply {
         }
     }
 
+    /// Returns a sentence that says why there is no answer.
+    pub(crate) fn without_answer(&self) -> Option<String> {
+        Some(match self {
+            Self::NoNode => "not queried: the pod is not scheduled".to_owned(),
+            Self::NoDaemon => "there is no daemon on the node".to_owned(),
+            Self::NotRunning { daemon, reason } => format!("{daemon} does not run: {reason}"),
+            Self::Unavailable(reason) => format!("not queried: {reason}"),
+            Self::Answered { .. } => return None,
+        })
+    }
+
     /// Returns a sentence that says why the daemon could not be queried.
     pub(crate) fn gap(&self) -> Option<String> {
         match self {
@@ -61,6 +85,15 @@ impl DaemonReply {
             _ => None,
         }
     }
+}
+
+/// The replies of the cluster's daemons about the networks that their nodes can serve.
+#[derive(Debug, Default)]
+pub(crate) struct AllReplies {
+    /// The answers by node.
+    pub(crate) answers: BTreeMap<String, NetworksReport>,
+    /// Why other nodes did not answer: sentences with their names.
+    pub(crate) gaps: Vec<String>,
 }
 
 /// A pod that runs a Multus daemon.
@@ -73,6 +106,12 @@ struct DaemonPod {
     is_ours: bool,
     /// The reason why its container does not run.
     problem: Option<String>,
+}
+
+impl DaemonPod {
+    fn title(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
 }
 
 /// Queries the daemon of a node about a pod, which is named `namespace/name`.
@@ -91,38 +130,92 @@ pub(crate) async fn query(
         // A user without the right to list all pods may have it for this namespace.
         Err(reason) => match cluster.pods_of_node(node, Some(DISTRO_NAMESPACE)).await {
             Ok(pods) => pods,
-            Err(_) => {
-                return DaemonReply::Unavailable(format!(
-                    "{reason}; name the namespace of the daemons' pods with --daemon-namespace, or request the right to list pods"
-                ));
-            }
+            Err(_) => return DaemonReply::Unavailable(not_listed(&reason)),
         },
     };
-    let found = match choose(pods.iter().filter_map(daemon_pod).collect()) {
-        Ok(Some(found)) => found,
-        Ok(None) => return DaemonReply::NoDaemon,
-        Err(reason) => return DaemonReply::Unavailable(reason),
+    let found = match usable(&pods) {
+        Ok(found) => found,
+        Err(reply) => return reply,
     };
-    let daemon = format!("{}/{}", found.namespace, found.name);
-    if let Some(reason) = found.problem {
-        return DaemonReply::NotRunning { daemon, reason };
-    }
-    if !found.is_ours {
-        return DaemonReply::Unavailable(format!(
-            "pod {daemon} runs another Multus, which cannot be queried"
-        ));
-    }
-    let reply = tokio::time::timeout(TIMEOUT, exec(cluster, &found, pod));
-    match reply.await {
-        Ok(Ok(answer)) => DaemonReply::Answered {
-            daemon,
+    match ask(cluster, &found, &["pod", pod], SCHEMA).await {
+        Ok(answer) => DaemonReply::Answered {
+            daemon: found.title(),
             answer: Box::new(answer),
         },
-        Ok(Err(reason)) => DaemonReply::Unavailable(format!("pod {daemon}: {reason}")),
-        Err(_) => DaemonReply::Unavailable(format!(
-            "pod {daemon}: no answer within {} s",
-            TIMEOUT.as_secs()
-        )),
+        Err(reason) => DaemonReply::Unavailable(reason),
+    }
+}
+
+/// Queries the daemons of all nodes, or of one, about the networks that they can serve. Fails when the daemons' pods cannot be listed.
+pub(crate) async fn query_all(
+    cluster: &Cluster,
+    node: Option<&str>,
+    namespace: Option<&str>,
+) -> Result<AllReplies, String> {
+    let pods = match cluster.labelled_pods(OUR_LABELS, namespace).await {
+        Err(reason) if namespace.is_none() => {
+            let system = cluster.labelled_pods(OUR_LABELS, Some(DISTRO_NAMESPACE));
+            system.await.map_err(|_| reason)?
+        }
+        other => other?,
+    };
+    let mut by_node = BTreeMap::<String, Vec<Value>>::new();
+    for pod in pods {
+        let name = pod.pointer("/spec/nodeName").and_then(Value::as_str);
+        if let Some(name) = name.filter(|name| node.is_none_or(|node| node == *name)) {
+            by_node.entry(name.to_owned()).or_default().push(pod);
+        }
+    }
+    let (turns, mut tasks) = (Arc::new(Semaphore::new(AT_ONCE)), JoinSet::new());
+    for (node, pods) in by_node {
+        let (turns, cluster) = (Arc::clone(&turns), cluster.clone());
+        tasks.spawn(async move {
+            // Nothing closes the semaphore.
+            let _turn = turns.acquire_owned().await;
+            let reply = match usable(&pods) {
+                Ok(found) => {
+                    let arguments = ["networks", "--json"];
+                    ask(&cluster, &found, &arguments, network_report::SCHEMA).await
+                }
+                Err(reply) => Err(reply.without_answer().unwrap_or_default()),
+            };
+            (node, reply)
+        });
+    }
+    let mut all = AllReplies::default();
+    for (node, reply) in tasks.join_all().await {
+        match reply {
+            Ok(answer) => drop(all.answers.insert(node, answer)),
+            Err(reason) => all.gaps.push(format!("node {node}: {reason}")),
+        }
+    }
+    all.gaps.sort();
+    Ok(all)
+}
+
+/// Returns a sentence about daemons' pods that could not be listed, for commands with the option.
+pub(crate) fn not_listed(reason: &str) -> String {
+    format!(
+        "{reason}; name the namespace of the daemons' pods with --daemon-namespace, or request the right to list pods"
+    )
+}
+
+/// Returns the daemon among the pods of one node, or the reply of a node without one that can be queried.
+fn usable(pods: &[Value]) -> Result<DaemonPod, DaemonReply> {
+    let found = choose(pods.iter().filter_map(daemon_pod).collect());
+    let found = found
+        .map_err(DaemonReply::Unavailable)?
+        .ok_or(DaemonReply::NoDaemon)?;
+    let daemon = found.title();
+    match &found.problem {
+        Some(reason) => Err(DaemonReply::NotRunning {
+            daemon,
+            reason: reason.clone(),
+        }),
+        None if !found.is_ours => Err(DaemonReply::Unavailable(format!(
+            "pod {daemon} runs another Multus, which cannot be queried"
+        ))),
+        None => Ok(found),
     }
 }
 
@@ -146,9 +239,22 @@ fn choose(mut daemons: Vec<DaemonPod>) -> Result<Option<DaemonPod>, String> {
     Ok(found)
 }
 
-async fn exec(cluster: &Cluster, daemon: &DaemonPod, pod: &str) -> Result<PodReport, String> {
+/// Runs a command of the program in the daemon's pod and reads its answer, which has this schema.
+async fn ask<T: DeserializeOwned>(
+    cluster: &Cluster,
+    daemon: &DaemonPod,
+    arguments: &[&str],
+    schema: u32,
+) -> Result<T, String> {
+    let answer = tokio::time::timeout(TIMEOUT, exec(cluster, daemon, arguments)).await;
+    let text = answer.unwrap_or_else(|_| Err(format!("no answer within {} s", TIMEOUT.as_secs())));
+    let answer = text.and_then(|text| parse(&text, schema));
+    answer.map_err(|reason| format!("pod {}: {reason}", daemon.title()))
+}
+
+async fn exec(cluster: &Cluster, daemon: &DaemonPod, arguments: &[&str]) -> Result<String, String> {
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &daemon.namespace);
-    let argv = [daemon.program.as_str(), "pod", pod];
+    let argv = [&[daemon.program.as_str()], arguments].concat();
     let params = AttachParams::default()
         .container(&daemon.container)
         .stdout(true)
@@ -170,19 +276,25 @@ async fn exec(cluster: &Cluster, daemon: &DaemonPod, pod: &str) -> Result<PodRep
         }
         return Err(format!("{failure}: {stderr}"));
     }
-    parse(&stdout)
+    Ok(stdout)
 }
 
-fn parse(text: &str) -> Result<PodReport, String> {
-    let answer: PodReport = serde_json::from_str(text)
-        .map_err(|error| format!("its answer cannot be read: {error}"))?;
-    if answer.schema != SCHEMA {
+/// Reads an answer, which must have this schema.
+fn parse<T: DeserializeOwned>(text: &str, schema: u32) -> Result<T, String> {
+    #[derive(Deserialize)]
+    struct Head {
+        schema: u32,
+        version: String,
+    }
+    let unreadable = |error| format!("its answer cannot be read: {error}");
+    let head: Head = serde_json::from_str(text).map_err(unreadable)?;
+    if head.schema != schema {
         return Err(format!(
-            "its answer has schema {}, but this program reads {SCHEMA}: use kubectl-multus of version {}",
-            answer.schema, answer.version
+            "its answer has schema {}, but this program reads {schema}: use kubectl-multus of version {}",
+            head.schema, head.version
         ));
     }
-    Ok(answer)
+    serde_json::from_str(text).map_err(unreadable)
 }
 
 async fn text(stream: Option<impl AsyncRead + Unpin>) -> String {
@@ -322,6 +434,7 @@ mod tests {
     #[test]
     fn answers_of_another_schema_are_refused() {
         let answer = json!({"schema": SCHEMA, "version": "5", "node": "n", "options": {}, "containers": [], "failures": []});
+        let parse = |text: &str| parse::<PodReport>(text, SCHEMA);
         assert_eq!(parse(&answer.to_string()).unwrap().node, "n");
         let mut newer = answer;
         newer["schema"] = json!(SCHEMA + 1);

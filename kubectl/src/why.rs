@@ -12,9 +12,11 @@ use self::{
     diagnose::{Diagnosis, diagnose, failure_text, summary},
 };
 use crate::{
-    CommandStatus, Output,
+    CommandStatus, Output, PodArgs,
+    cluster::{Cluster, Options},
     diagnostic::{Diagnostic, Severity},
-    node_daemon::DaemonReply,
+    networks,
+    node_daemon::{AllReplies, DaemonReply, not_listed, query_all},
     pod_snapshot::PodSnapshot,
     table::age,
     validate,
@@ -42,9 +44,24 @@ struct Report {
     log: Vec<LogEntry>,
     /// The state of the node's daemon, as a sentence.
     daemon: String,
+    /// The other nodes that can serve all networks of the pod, where the cause is what its node lacks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    other_nodes: Option<Vec<String>>,
     /// Everything that could not be queried or read, with the reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     gaps: Vec<String>,
+}
+
+impl Report {
+    /// Adds what the daemons of all nodes say about the pod's networks.
+    fn add_nodes(&mut self, snapshot: &PodSnapshot, replies: AllReplies) {
+        let selected = validate::selected(&snapshot.pod_state.pod, &snapshot.netconf).into_iter();
+        let names = selected.map(|one| format!("{}/{}", one.namespace, one.name));
+        let mut nodes = networks::serving(&replies, &names.collect::<Vec<_>>());
+        nodes.retain(|node| *node != self.node);
+        self.other_nodes = Some(nodes);
+        self.gaps.extend(replies.gaps);
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -64,14 +81,27 @@ struct LogEntry {
 }
 
 /// Diagnoses the pod and prints the cause together with everything that led to it.
-pub(crate) fn run(
-    snapshot: &PodSnapshot,
+pub(crate) async fn run(
+    args: &PodArgs,
+    options: &Options,
     output: Output,
     now: u64,
 ) -> anyhow::Result<CommandStatus> {
+    let snapshot = &args.read(options).await?;
     let diagnostics = validate::pod(&snapshot.pod_state.pod, &snapshot.netconf, &snapshot.known);
     let diagnosis = diagnose(snapshot, &diagnostics);
-    let report = report(snapshot, &diagnostics, diagnosis, now);
+    let is_of_node = diagnosis.cause.is_of_node();
+    let mut report = report(snapshot, &diagnostics, diagnosis, now);
+    if is_of_node {
+        let cluster = Cluster::new(options).await?;
+        match query_all(&cluster, None, args.daemon_namespace.as_deref()).await {
+            Ok(replies) => report.add_nodes(snapshot, replies),
+            Err(reason) => {
+                let gap = format!("other nodes were not queried: {}", not_listed(&reason));
+                report.gaps.push(gap);
+            }
+        }
+    }
     output.print(&report, || text(&report))?;
     Ok(CommandStatus::of(report.is_healthy))
 }
@@ -98,6 +128,7 @@ fn report(
         findings: findings.collect(),
         log: log(snapshot, now),
         daemon: daemon(&snapshot.reply),
+        other_nodes: None,
         gaps: snapshot.gaps(),
     }
 }
@@ -136,14 +167,11 @@ fn log(snapshot: &PodSnapshot, now: u64) -> Vec<LogEntry> {
 
 fn daemon(reply: &DaemonReply) -> String {
     match reply {
-        DaemonReply::NoNode => "not queried: the pod is not scheduled".to_owned(),
-        DaemonReply::NoDaemon => "there is no daemon on the node".to_owned(),
-        DaemonReply::NotRunning { daemon, reason } => format!("{daemon} does not run: {reason}"),
-        DaemonReply::Unavailable(reason) => format!("not queried: {reason}"),
         DaemonReply::Answered { daemon, answer } => match &answer.problem {
             Some(problem) => format!("{daemon} does not serve pods: {problem}"),
             None => format!("{daemon} serves pods (version {})", answer.version),
         },
+        other => other.without_answer().unwrap_or_default(),
     }
 }
 
@@ -166,6 +194,16 @@ fn text(report: &Report) -> String {
     let _ = writeln!(text, "\npod      {}, {}", report.pod, report.phase);
     let _ = writeln!(text, "node     {node}");
     let _ = writeln!(text, "daemon   {}", report.daemon);
+    match report.other_nodes.as_deref() {
+        None => {}
+        Some([]) => {
+            text.push_str("others   no other node that answered can serve all its networks\n");
+        }
+        Some(nodes) => {
+            let nodes = nodes.join(", ");
+            let _ = writeln!(text, "others   all its networks can be served by {nodes}");
+        }
+    }
     for finding in &report.findings {
         if finding.text != report.explanation {
             let _ = writeln!(text, "{:<8} {}", finding.severity, finding.text);
@@ -239,5 +277,39 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("rpc error"), "{text}");
+    }
+
+    #[test]
+    fn nodes_that_would_do_are_named() {
+        let fixture = PodFixture::pod("storage");
+        let snapshot = fixture.snapshot();
+        let answer = serde_json::json!({"schema": 1, "version": "5.0.0", "networks": [{"network": "shop/storage", "state": "serves"}]});
+        let replies = |nodes: &[&str]| AllReplies {
+            answers: nodes
+                .iter()
+                .map(|node| {
+                    (
+                        (*node).to_owned(),
+                        serde_json::from_value(answer.clone()).unwrap(),
+                    )
+                })
+                .collect(),
+            gaps: vec!["node node-d: forbidden".to_owned()],
+        };
+        let lines = |nodes: &[&str]| {
+            let mut report = report(&snapshot, &[], diagnose(&snapshot, &[]), NOW);
+            report.add_nodes(&snapshot, replies(nodes));
+            text(&report)
+        };
+        let found = lines(&["node-a", "node-b", "node-c"]);
+        let expected = "\nothers   all its networks can be served by node-b, node-c\n";
+        assert!(found.contains(expected), "{found}");
+        assert!(
+            found.contains("note     node node-d: forbidden\n"),
+            "{found}"
+        );
+        let found = lines(&["node-a"]);
+        let expected = "\nothers   no other node that answered can serve all its networks\n";
+        assert!(found.contains(expected), "{found}");
     }
 }

@@ -1,7 +1,8 @@
-//! Netlink (RFC 3549): messages and attributes, a socket for requests to the kernel, and routes. Programs add the other kinds of objects
-//! that they need.
+//! Netlink (RFC 3549): messages and attributes, a socket for requests to the kernel, links and routes. Programs add the other
+//! kinds of objects that they need.
 
 pub mod codec;
+pub mod link;
 pub mod route;
 mod socket;
 

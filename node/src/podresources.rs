@@ -23,8 +23,29 @@ pub async fn list(root: &Root, socket: &Path) -> Result<Vec<PodResources>, CriEr
     Ok(response.pod_resources)
 }
 
+/// Returns the devices of device plugins that the node could allocate, those that pods have included.
+pub async fn allocatable(root: &Root, socket: &Path) -> Result<Vec<ContainerDevices>, CriError> {
+    let mut client = Client::connect(root, socket).await?;
+    let response: AllocatableResourcesResponse = client
+        .call(
+            "GetAllocatableResources",
+            "/v1.PodResourcesLister/GetAllocatableResources",
+            ListPodResourcesRequest::default(),
+        )
+        .await?;
+    Ok(response.devices)
+}
+
+/// The request of both calls, which has no fields.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ListPodResourcesRequest {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct AllocatableResourcesResponse {
+    /// One entry for each resource and NUMA node.
+    #[prost(message, repeated, tag = "1")]
+    pub devices: Vec<ContainerDevices>,
+}
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ListPodResourcesResponse {

@@ -2,7 +2,7 @@
 //! were attached before the option changed are still detached, because a DEL goes by the state.
 
 use cni::config::{NetworkConfig, Plugin};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{Attachment, PlanError, PodView};
 use crate::netconf::Netconf;
@@ -33,17 +33,29 @@ pub(super) fn check(
 /// Returns the first plugin of a configuration that is not in the list.
 fn forbidden<'a>(config: &'a NetworkConfig, allowed: &[String]) -> Option<&'a str> {
     let is_forbidden = |kind: &&str| *kind != OWN && !allowed.iter().any(|one| one == kind);
-    let all = config.plugins.iter().flat_map(kinds);
+    let all = plugin_types(config);
     all.filter(|_| !allowed.is_empty()).find(is_forbidden)
+}
+
+/// Returns the types of a configuration's plugins, and of those that these run.
+pub fn plugin_types(config: &NetworkConfig) -> impl Iterator<Item = &str> {
+    config.plugins.iter().flat_map(kinds)
 }
 
 /// Returns the plugin's type and the types of the plugins that its configuration makes it run.
 fn kinds(plugin: &Plugin) -> impl Iterator<Item = &str> {
-    let nested = NESTED.iter().filter_map(|key| {
-        let kind = plugin.value.get(*key)?.get("type").and_then(Value::as_str);
-        kind.filter(|kind| !kind.is_empty())
-    });
-    std::iter::once(plugin.kind.as_str()).chain(nested)
+    let nested = NESTED.iter().flat_map(|key| values(&plugin.value, key));
+    let types = nested
+        .filter_map(Value::as_object)
+        .flat_map(|object| values(object, "type"));
+    let kinds = types.filter_map(Value::as_str);
+    std::iter::once(plugin.kind.as_str()).chain(kinds.filter(|kind| !kind.is_empty()))
+}
+
+/// Returns the values of a key in any case: plugins read it so, and which one of several they take is theirs to decide.
+fn values<'a>(object: &'a Map<String, Value>, key: &'a str) -> impl Iterator<Item = &'a Value> {
+    let is_key = move |(own, _): &(&String, &Value)| own.eq_ignore_ascii_case(key);
+    object.iter().filter(is_key).map(|(_, value)| value)
 }
 
 #[cfg(test)]
@@ -77,6 +89,13 @@ mod tests {
             (r#""ipam":{}"#, None),
             (r#""ipam":{"type":""}"#, None),
             (r#""ipam":"dhcp""#, None),
+            // Plugins read keys in any case.
+            (r#""IPAM":{"Type":"dhcp"}"#, Some("dhcp")),
+            (r#""Delegate":{"type":"host-device"}"#, Some("host-device")),
+            (
+                r#""ipam":{"type":"host-local"},"iPam":{"type":"dhcp"}"#,
+                Some("dhcp"),
+            ),
         ] {
             let config = format!(r#"{{"cniVersion":"1.0.0","name":"n","type":"bridge",{nested}}}"#);
             check(&config, &["bridge", "host-local"], found);

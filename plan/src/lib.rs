@@ -32,6 +32,7 @@ mod requested;
 pub mod requests;
 mod routes;
 
+pub use allowed::plugin_types;
 pub use annotation::{
     AnnotationError, KEYS as ANNOTATION_KEYS, Selection, parse as parse_annotation,
 };

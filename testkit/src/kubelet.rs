@@ -1,8 +1,8 @@
-//! A kubelet that serves `List` of podresources v1 and nothing else.
+//! A kubelet that serves podresources v1: `List`, and `GetAllocatableResources` with the devices of that list.
 
 use std::path::Path;
 
-use node::podresources::ListPodResourcesResponse;
+use node::podresources::{AllocatableResourcesResponse, ListPodResourcesResponse};
 use prost::Message as _;
 
 use crate::grpc::{Server, Status};
@@ -15,10 +15,22 @@ pub struct Kubelet {
 impl Kubelet {
     /// A kubelet whose every `List` returns `list`, or fails with `RESOURCE_EXHAUSTED` when there is none. The socket's directory is created.
     pub fn start(socket: &Path, list: Option<&ListPodResourcesResponse>) -> Self {
-        let list = list.map(ListPodResourcesResponse::encode_to_vec);
+        let containers = list.iter().flat_map(|list| &list.pod_resources);
+        let devices = containers
+            .flat_map(|pod| &pod.containers)
+            .flat_map(|container| container.devices.clone());
+        let allocatable = AllocatableResourcesResponse {
+            devices: devices.collect(),
+        };
+        let answers = list.map(|list| (list.encode_to_vec(), allocatable.encode_to_vec()));
         let server = Server::start(socket, move |path| {
-            assert_eq!(path, "/v1.PodResourcesLister/List");
-            list.clone().ok_or(Status {
+            let answers = answers.clone();
+            let answer = answers.map(|(list, allocatable)| match path {
+                "/v1.PodResourcesLister/List" => list,
+                "/v1.PodResourcesLister/GetAllocatableResources" => allocatable,
+                _ => panic!("{path} is not served"),
+            });
+            answer.ok_or(Status {
                 code: 8,
                 message: "too busy",
             })

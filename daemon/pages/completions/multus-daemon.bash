@@ -19,6 +19,9 @@ _multus__daemon() {
             multus__daemon,doctor)
                 cmd="multus__daemon__subcmd__doctor"
                 ;;
+            multus__daemon,networks)
+                cmd="multus__daemon__subcmd__networks"
+                ;;
             multus__daemon,run)
                 cmd="multus__daemon__subcmd__run"
                 ;;
@@ -38,7 +41,7 @@ _multus__daemon() {
 
     case "${cmd}" in
         multus__daemon)
-            opts="-v -V -h --config --root --log-format --version --help run uninstall doctor status version"
+            opts="-v -V -h --config --root --log-format --version --help run uninstall doctor networks status version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -65,6 +68,32 @@ _multus__daemon() {
             ;;
         multus__subcmd__daemon__subcmd__doctor)
             opts="-h --json --all --config --root --log-format --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log-format)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        multus__subcmd__daemon__subcmd__networks)
+            opts="-h --json --config --root --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -33,6 +33,7 @@ complete -c multus-daemon -n "__fish_multus_daemon_needs_command" -s h -l help -
 complete -c multus-daemon -n "__fish_multus_daemon_needs_command" -f -a "run" -d 'Serve (the default)'
 complete -c multus-daemon -n "__fish_multus_daemon_needs_command" -f -a "uninstall" -d 'Remove configuration, shim and plugins from this node'
 complete -c multus-daemon -n "__fish_multus_daemon_needs_command" -f -a "doctor" -d 'Report what is wrong on this node, and how to fix it'
+complete -c multus-daemon -n "__fish_multus_daemon_needs_command" -f -a "networks" -d 'Show which network definitions this node can serve, and what it lacks for the others'
 complete -c multus-daemon -n "__fish_multus_daemon_needs_command" -f -a "status" -d 'Query the running daemon'
 complete -c multus-daemon -n "__fish_multus_daemon_needs_command" -f -a "version" -d 'Print the version, with the commit and date of the release'
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand run" -l config -d 'The daemon\'s configuration file' -r -F
@@ -53,6 +54,12 @@ json\t''"
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand doctor" -l json -d 'Print JSON'
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand doctor" -l all -d 'Also every source that names a directory, and what was rejected'
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand doctor" -s h -l help -d 'Print help'
+complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand networks" -l config -d 'The daemon\'s configuration file' -r -F
+complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand networks" -l root -d 'The directory that is the node\'s root; by default /hostroot, or / where that does not exist outside a pod' -r -F
+complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand networks" -l log-format -d 'The format of log lines' -r -f -a "text\t''
+json\t''"
+complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand networks" -l json -d 'Print JSON'
+complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand networks" -s h -l help -d 'Print help'
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand status" -l wait -d 'Retry for this many seconds before failing' -r
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand status" -l config -d 'The daemon\'s configuration file' -r -F
 complete -c multus-daemon -n "__fish_multus_daemon_using_subcommand status" -l root -d 'The directory that is the node\'s root; by default /hostroot, or / where that does not exist outside a pod' -r -F

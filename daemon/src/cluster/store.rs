@@ -177,6 +177,14 @@ impl Definitions {
         self.lacks_crd.store(false, Ordering::Relaxed);
     }
 
+    /// Returns all definitions, sorted by namespace and name.
+    pub fn all(&self) -> Vec<Arc<Nad>> {
+        let nads = self.nads.read().unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<_> = nads.values().map(Arc::clone).collect();
+        all.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+        all
+    }
+
     fn write(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<Key, Arc<Nad>>> {
         self.nads.write().unwrap_or_else(PoisonError::into_inner)
     }

@@ -4,6 +4,7 @@ pub mod approve;
 pub mod discover;
 pub mod doctor;
 pub mod install;
+pub mod networks;
 pub mod pod;
 pub mod status;
 pub mod uninstall;

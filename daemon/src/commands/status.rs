@@ -155,6 +155,15 @@ fn failure_lines(failures: &[RecentFailure]) -> String {
 
 /// Requests a path of the daemon's socket; returns status and body.
 pub(super) fn query(context: &CommandContext, path: &str) -> anyhow::Result<(u16, String)> {
+    query_within(context, path, PATIENCE)
+}
+
+/// The same for an answer that takes longer.
+pub(super) fn query_within(
+    context: &CommandContext,
+    path: &str,
+    patience: Duration,
+) -> anyhow::Result<(u16, String)> {
     let root = context.root()?;
     let (dir, name) = socket(&root, context);
     let opened = root
@@ -166,7 +175,7 @@ pub(super) fn query(context: &CommandContext, path: &str) -> anyhow::Result<(u16
             dir.join(&name).display()
         )
     })?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     write!(
         stream,

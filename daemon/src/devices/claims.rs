@@ -95,6 +95,12 @@ pub(super) fn network_device(
     })
 }
 
+/// Returns the resources for networks of the devices in the slices.
+pub(super) fn resources(slices: &Value) -> impl Iterator<Item = String> {
+    let devices = list(&slices["items"]).flat_map(|slice| list(&slice["spec"]["devices"]));
+    devices.filter_map(|device| text(&device["attributes"][RESOURCE]["string"]))
+}
+
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }

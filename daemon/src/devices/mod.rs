@@ -8,7 +8,7 @@ mod source;
 
 pub use source::NodeDevices;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use plan::{Devices, PodView};
 
@@ -20,6 +20,9 @@ pub trait DeviceSource: Send + Sync {
         pod: &PodView,
         required: &BTreeMap<String, usize>,
     ) -> Result<Devices, String>;
+
+    /// Returns the resources of which the node has devices, whoever has them now. Fails when a source cannot be read.
+    fn resources(&self) -> Result<BTreeSet<String>, String>;
 }
 
 /// A source without devices.
@@ -29,6 +32,10 @@ pub struct NoDevices;
 impl DeviceSource for NoDevices {
     fn pod_devices(&self, _: &PodView, _: &BTreeMap<String, usize>) -> Result<Devices, String> {
         Ok(Devices::new())
+    }
+
+    fn resources(&self) -> Result<BTreeSet<String>, String> {
+        Ok(BTreeSet::new())
     }
 }
 

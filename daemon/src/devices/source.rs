@@ -1,13 +1,13 @@
 //! The sources of devices: the kubelet's socket, its checkpoint where it does not listen, and the API server for claims.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::PathBuf,
     sync::{Arc, OnceLock},
 };
 
 use node::{
-    podresources::{self, PodResources},
+    podresources::{self, ContainerDevices, PodResources},
     root::Root,
 };
 use plan::{Devices, PodView};
@@ -60,6 +60,33 @@ impl DeviceSource for NodeDevices {
             }
         }
         Ok(found)
+    }
+
+    fn resources(&self) -> Result<BTreeSet<String>, String> {
+        let socket = self.kubelet_dir.join(podresources::SOCKET);
+        if !self.root.exists(&socket) {
+            return Err(format!(
+                "kubelet does not listen at {}, so its devices are not known",
+                socket.display()
+            ));
+        }
+        let devices = self
+            .runtime
+            .block_on(podresources::allocatable(&self.root, &socket));
+        let devices = devices.map_err(|error| format!("{error}: see the kubelet's log"))?;
+        let has_device = |one: &ContainerDevices| !one.device_ids.is_empty();
+        let of_plugins = devices.into_iter().filter(has_device);
+        let mut resources: BTreeSet<_> = of_plugins.map(|one| one.resource_name).collect();
+        if let Some(cluster) = self.cluster.get() {
+            let path = format!(
+                "{API}/resourceslices?fieldSelector=spec.nodeName%3D{}",
+                self.node
+            );
+            // A cluster without DRA has no slices.
+            let slices = cluster.read(&path)?.unwrap_or_default();
+            resources.extend(claims::resources(&slices));
+        }
+        Ok(resources)
     }
 }
 

@@ -51,7 +51,7 @@ use cni::exec::Exec;
 use cni::types::CniError;
 use node::root::Root;
 use plan::netconf::Netconf;
-use plan::{Definitions, Family, Inputs, NoPlugins, Plugins};
+use plan::{Attachment, Definitions, Family, Inputs, Nad, NoPlugins, PlanError, Plugins};
 
 use self::node_files::NodeFiles;
 use crate::devices::{DeviceSource, NoDevices};
@@ -312,6 +312,17 @@ impl Engine {
         }
     }
 
+    /// Returns what a pod would get of a definition. `runtime_dirs` are the runtime's directories of plugins.
+    pub fn definition(
+        &self,
+        nad: &Nad,
+        netconf: &Netconf,
+        runtime_dirs: &[PathBuf],
+    ) -> Result<Attachment, PlanError> {
+        let plugins = self.plugins(netconf, runtime_dirs);
+        plan::definition_attachment(nad, self.inputs_with(netconf, &plugins))
+    }
+
     fn store(&self, netconf: &Netconf) -> Store {
         let store = Store::new(Arc::clone(&self.root), &netconf.cni_dir);
         store
@@ -325,7 +336,7 @@ impl Engine {
     }
 
     /// The directories that are searched for plugins of a request, whose `CNI_PATH` has the runtime's.
-    fn search_path(netconf: &Netconf, request: &[PathBuf]) -> Vec<PathBuf> {
+    pub fn search_path(netconf: &Netconf, request: &[PathBuf]) -> Vec<PathBuf> {
         let runtime_dirs = request.iter().map(PathBuf::as_path);
         search_path(
             netconf.bin_dir.as_deref(),

@@ -12,6 +12,7 @@ use std::{
 
 use netlink::{
     Socket,
+    link::Link,
     route::{self, AddRoute, RT_SCOPE_LINK, RT_SCOPE_UNIVERSE, RT_TABLE_MAIN, RTN_UNICAST},
 };
 use node::root::Root;
@@ -47,6 +48,33 @@ impl NetnsProbe {
             exec,
             own: OnceLock::new(),
         }
+    }
+}
+
+/// The links of a network namespace.
+#[derive(Debug, Default)]
+pub struct NodeLinks {
+    /// All of them.
+    pub all: Vec<Link>,
+    /// The index of the link that the default route takes.
+    pub of_default_route: Option<u32>,
+}
+
+impl NodeLinks {
+    /// Reads the links of this process's network namespace, which is the node's, as plugins see them.
+    pub fn read() -> io::Result<Self> {
+        let mut socket = Socket::open(None)?;
+        let links = socket.dump(Link::list)?;
+        let mut of_default_route = None;
+        for family in Family::ALL {
+            let routes = default_routes(&mut socket, family)?;
+            let link = routes.into_iter().find_map(|whole| whole.route.link);
+            of_default_route = of_default_route.or(link);
+        }
+        Ok(Self {
+            all: links.iter().filter_map(|body| Link::parse(body)).collect(),
+            of_default_route,
+        })
     }
 }
 
@@ -265,6 +293,15 @@ mod tests {
                 assert!(route.link.is_some() || route.gateway.is_none(), "{route:?}");
             }
         }
+    }
+
+    #[test]
+    fn links_of_the_node_are_read() {
+        let links = NodeLinks::read().unwrap();
+        let loopback = links.all.iter().find(|link| link.is_named("lo")).unwrap();
+        assert!(!loopback.is_ethernet());
+        let has = |index| links.all.iter().any(|link| link.index == index);
+        assert!(links.of_default_route.is_none_or(has));
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub(crate) mod delegate;
 mod fair;
 mod hold;
 pub mod metrics_port;
+mod networks;
 mod queue;
 pub(crate) mod replay;
 mod response;

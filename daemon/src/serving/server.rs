@@ -19,7 +19,7 @@ use crate::{
     host::{dir_watch::DirectoryWatch, orphans},
     readiness::Gate,
     serving::{
-        Endpoint,
+        Endpoint, networks,
         response::reply,
         service::Service,
         snapshot,
@@ -188,13 +188,14 @@ async fn route(
     service: Arc<Service>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
-    const PATHS: [&str; 7] = [
+    const PATHS: [&str; 8] = [
         api::PATH_CNI,
         api::PATH_DELEGATE,
         api::PATH_HEALTHZ,
         api::PATH_READYZ,
         api::PATH_FAILURES,
         api::PATH_METRICS,
+        api::PATH_NETWORKS,
         api::PATH_STATUS,
     ];
     let path = request.uri().path();
@@ -221,6 +222,10 @@ async fn respond(service: Arc<Service>, request: Request<Incoming>) -> Response<
             let text = snapshot::take(&service).await.text(&service.metrics);
             reply(StatusCode::OK, text)
         }
+        (api::PATH_NETWORKS, Method::GET) => match networks::report(&service).await {
+            Ok(json) => reply(StatusCode::OK, json),
+            Err(reason) => reply(StatusCode::SERVICE_UNAVAILABLE, reason),
+        },
         (api::PATH_STATUS, Method::GET) => {
             let status = snapshot::take(&service).await.status(&service.metrics);
             let json = serde_json::to_vec(&status).expect("a status always serialises");
@@ -233,6 +238,7 @@ async fn respond(service: Arc<Service>, request: Request<Incoming>) -> Response<
             | api::PATH_READYZ
             | api::PATH_FAILURES
             | api::PATH_METRICS
+            | api::PATH_NETWORKS
             | api::PATH_STATUS,
             _,
         ) => reply(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed\n"),

@@ -23,6 +23,7 @@ use crate::{
     host::exec::RuntimeExec,
     journal::{self, Journal},
     metrics::Metrics,
+    networks::Networks,
     readiness::{Gate, Readiness},
     serving::{Bodies, Queue},
     state::PodRef,
@@ -57,6 +58,8 @@ pub struct Service {
     pub bodies: Bodies,
     /// DELs that wait for their replay.
     pub journal: Arc<Journal>,
+    /// Finds out which definitions the node can serve.
+    pub networks: Networks,
     /// The right to read the node's files for a snapshot.
     pub snapshots: Arc<Semaphore>,
 }

@@ -27,7 +27,7 @@ pub(super) async fn take(service: &Arc<Service>) -> Snapshot {
 
 /// Runs one of these functions at a time, each on a thread of its own: verbs may occupy all threads for blocking work. Returns `None` after
 /// the time limit; while the disk hangs no further thread is started.
-async fn within<T: Send + 'static>(
+pub(super) async fn within<T: Send + 'static>(
     time_limit: Duration,
     turns: &Arc<Semaphore>,
     look: impl FnOnce() -> T + Send + 'static,

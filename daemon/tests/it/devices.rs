@@ -13,7 +13,7 @@ use crate::{
 };
 
 pub(crate) const RESOURCE: &str = "vendor.example/nic";
-const SOCKET: &str = "var/lib/kubelet/pod-resources/kubelet.sock";
+pub(crate) const SOCKET: &str = "var/lib/kubelet/pod-resources/kubelet.sock";
 
 pub(crate) fn definition_with_resource(name: &str, resource: &str) -> Value {
     let config = json!({"cniVersion": "1.0.0", "type": name});
@@ -44,7 +44,7 @@ pub(crate) fn claim(node: &NodeFixture, pod: &mut Value, id: &str) {
 }
 
 /// The kubelet's list with these devices in the pod's containers.
-fn list(containers: &[&[&str]]) -> ListPodResourcesResponse {
+pub(crate) fn list(containers: &[&[&str]]) -> ListPodResourcesResponse {
     let container = |ids: &&[&str]| ContainerResources {
         name: format!("with-{}", ids.len()),
         devices: vec![ContainerDevices {

@@ -19,6 +19,7 @@ mod hotplug;
 mod journal;
 mod lifecycle;
 mod logging;
+mod networks;
 mod pod_report;
 mod reports;
 mod requests;

@@ -22,6 +22,9 @@ _kubectl__multus() {
             kubectl__multus,lint)
                 cmd="kubectl__multus__subcmd__lint"
                 ;;
+            kubectl__multus,networks)
+                cmd="kubectl__multus__subcmd__networks"
+                ;;
             kubectl__multus,preflight)
                 cmd="kubectl__multus__subcmd__preflight"
                 ;;
@@ -56,7 +59,7 @@ _kubectl__multus() {
 
     case "${cmd}" in
         kubectl__multus)
-            opts="-n -o -v -V -h --kubeconfig --context --namespace --output --version --help status why lint ipam preflight version"
+            opts="-n -o -v -V -h --kubeconfig --context --namespace --output --version --help status why lint networks ipam preflight version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -337,6 +340,52 @@ _kubectl__multus() {
             fi
             case "${prev}" in
                 --daemon-config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --context)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --namespace)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -n)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        kubectl__subcmd__multus__subcmd__networks)
+            opts="-n -o -h --node --daemon-namespace --kubeconfig --context --namespace --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --node)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --daemon-namespace)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -34,6 +34,7 @@ complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -s h -l help
 complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "status" -d 'Show the networks that a pod has, or the additional networks of all pods'
 complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "why" -d 'Diagnose what keeps a pod from its networks, and say what helps'
 complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "lint" -d 'Validate network definitions and pods with the daemon\'s own rules, before they are applied'
+complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "networks" -d 'Show which nodes can serve which networks, and what the others lack'
 complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "ipam" -d 'Show the addresses of ranges that all nodes share, and who has them'
 complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "preflight" -d 'Report what would fail or change when this release is installed'
 complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "version" -d 'Print the version, with the commit and date of the release'
@@ -58,9 +59,17 @@ complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l c
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -s n -l namespace -d 'Namespace [default: that of the context]' -r
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -s o -l output -d 'Output format' -r -f -a "text\t''
 json\t''"
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l cluster -d 'Read networks that are not among the files from the cluster, and the pods that share their addresses'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l cluster -d 'Read networks that are not among the files from the cluster, the pods that share their addresses, and which nodes serve them'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -l strict -d 'Also fail on warnings'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand lint" -s h -l help -d 'Print help'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand networks" -l node -d 'Only this node' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand networks" -l daemon-namespace -d 'Namespace of the daemons\' pods [default: all namespaces are searched]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand networks" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand networks" -l context -d 'Context of the kubeconfig [default: the current one]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand networks" -s n -l namespace -d 'Namespace [default: that of the context]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand networks" -s o -l output -d 'Output format' -r -f -a "text\t''
+json\t''"
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand networks" -s h -l help -d 'Print help'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free adopt return" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free adopt return" -l context -d 'Context of the kubeconfig [default: the current one]' -r
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and not __fish_seen_subcommand_from who check free adopt return" -s n -l namespace -d 'Namespace [default: that of the context]' -r
@@ -99,7 +108,7 @@ complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and 
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from adopt" -s o -l output -d 'Output format' -r -f -a "text\t''
 json\t''"
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from adopt" -l yes -d 'Move them; without it nothing is changed'
-complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from adopt" -l without-leaked -d 'Leave out addresses of pods that do not exist'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from adopt" -l without-leaked -d 'Leave out addresses of pods that do not exist, which none of their containers must use any more'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from adopt" -s h -l help -d 'Print help'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from return" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand ipam; and __fish_seen_subcommand_from return" -l context -d 'Context of the kubeconfig [default: the current one]' -r

@@ -52,6 +52,18 @@ impl Cause {
         healthy.contains(&self)
     }
 
+    /// Returns true when another node may have what the pod's node lacks.
+    pub(super) fn is_of_node(self) -> bool {
+        let of_node = [
+            FailureCause::PluginMissing,
+            FailureCause::MasterMissing,
+            FailureCause::MasterUnsuitable,
+            FailureCause::DeviceMissing,
+            FailureCause::DhcpUnreachable,
+        ];
+        matches!(self, Self::Failure(cause) if of_node.contains(&cause))
+    }
+
     /// Returns what helps; empty when the explanation says it itself.
     pub(super) fn hint(self) -> &'static str {
         match self {

@@ -4,7 +4,11 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use serde_json::json;
 
-use crate::{answer, check, cluster::Cluster, has, is_refused, run};
+use crate::{
+    answer, check,
+    cluster::{Cluster, list},
+    has, is_refused, run,
+};
 
 const VALID: &str = r#"apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
@@ -279,7 +283,8 @@ fn networks_are_read_from_the_cluster() {
     let path = "/apis/k8s.cni.cncf.io/v1/namespaces/shop/network-attachment-definitions/storage";
     let nad = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
         "metadata": {"name": "storage", "namespace": "shop"}, "spec": {"config": r#"{"cniVersion":"1.0.0","type":"bridge"}"#}});
-    let server = Cluster::start(&[(path, 200, nad)]);
+    let pods = ("/api/v1/pods", 200, list(&json!([])));
+    let server = Cluster::start(&[(path, 200, nad), pods]);
     let kubeconfig = server.kubeconfig();
     let args = cluster_args(&kubeconfig);
     assert_eq!(answer(&args, pod).0, 0);

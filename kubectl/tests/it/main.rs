@@ -7,6 +7,7 @@
 mod addresses;
 mod cluster;
 mod lint;
+mod networks;
 mod pod;
 mod preflight;
 

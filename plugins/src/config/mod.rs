@@ -15,6 +15,7 @@ pub mod keys;
 pub(crate) mod macvlan;
 mod misplaced;
 pub(crate) mod multus_ipam;
+mod needs;
 pub(crate) mod portmap;
 pub(crate) mod ptp;
 pub(crate) mod range;
@@ -29,13 +30,14 @@ pub(crate) mod whereabouts;
 use std::fmt;
 use std::net::IpAddr;
 
-use cni::config::NetworkConfig;
+use cni::config::{NetworkConfig, Plugin};
 use cni::types::{Dns, Route};
 use cni::version::Version;
 use ipam::guest::TYPE as WHEREABOUTS;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+pub use needs::{Need, What, needs};
 pub use range::Range;
 pub use requested::faults as request_faults;
 
@@ -74,7 +76,7 @@ impl fmt::Display for Fault {
 /// Plugins of other names are passed over. `has_resource` is true when each attachment gets a device.
 pub fn faults(network: &NetworkConfig, has_resource: bool) -> Vec<Fault> {
     let mut faults = misplaced::faults(network, has_resource);
-    for (kind, call) in calls(network) {
+    for (kind, call) in all_calls(network) {
         let known = CHECKS.iter().find(|(name, _)| *name == kind);
         match known.map(|(_, check)| check(&call)) {
             // Words of the parser say less.
@@ -103,14 +105,14 @@ pub fn faults(network: &NetworkConfig, has_resource: bool) -> Vec<Fault> {
 
 /// Returns the keys of `whereabouts` in a network that only its own program reads.
 pub fn keys_without_effect(network: &NetworkConfig) -> Vec<String> {
-    let own = calls(network).filter(|(kind, _)| *kind == WHEREABOUTS);
+    let own = all_calls(network).filter(|(kind, _)| *kind == WHEREABOUTS);
     own.flat_map(|(_, call)| whereabouts::without_effect(&call))
         .collect()
 }
 
 /// Returns the ranges of which `host-local` hands out addresses in a network, when its configuration is right.
 pub fn ranges(network: &NetworkConfig) -> Vec<Range> {
-    calls(network)
+    all_calls(network)
         .filter(|(kind, _)| *kind == "host-local")
         .filter_map(|(_, call)| host_local::Config::load(&call).ok())
         .flat_map(|config| config.sets)
@@ -124,12 +126,19 @@ pub fn parse_address(text: &str) -> Option<IpAddr> {
 }
 
 /// Returns a call of each plugin of a network, those of `ipam` included, by the plugin's type.
-fn calls(network: &NetworkConfig) -> impl Iterator<Item = (&str, Call)> {
-    network.plugins.iter().flat_map(|plugin| {
-        let kinds = [Some(plugin.kind.as_str()), ipam_type(&plugin.value)];
-        let kinds = kinds.into_iter().flatten();
-        kinds.map(|kind| (kind, call(&network.name, network.version(), &plugin.value)))
-    })
+fn all_calls(network: &NetworkConfig) -> impl Iterator<Item = (&str, Call)> {
+    let plugins = network.plugins.iter();
+    plugins.flat_map(|plugin| calls(network, plugin))
+}
+
+/// The same of one plugin of the network.
+fn calls<'a>(
+    network: &'a NetworkConfig,
+    plugin: &'a Plugin,
+) -> impl Iterator<Item = (&'a str, Call)> {
+    let kinds = [Some(plugin.kind.as_str()), ipam_type(&plugin.value)];
+    let kinds = kinds.into_iter().flatten();
+    kinds.map(|kind| (kind, call(&network.name, network.version(), &plugin.value)))
 }
 
 /// Returns the type of the plugin that hands out addresses.

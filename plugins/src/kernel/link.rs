@@ -1,148 +1,32 @@
 //! Links: what `ip link` shows and changes (`linux/if_link.h`).
 
 use super::NLM_F_CREATE_EXCL;
-use super::codec::{Attributes, Message, text, u16_at, u32_at};
+use super::codec::Message;
 use super::errno::Errno;
 use super::netns::Namespace;
 use super::socket::Netlink;
 
-const RTM_NEWLINK: u16 = 16;
-const RTM_DELLINK: u16 = 17;
-const RTM_GETLINK: u16 = 18;
+pub(crate) use netlink::link::{IFF_UP, Link, mac_text};
+use netlink::link::{
+    IFLA_ADDRESS, IFLA_ALT_IFNAME, IFLA_IFALIAS, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND,
+    IFLA_LINK, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU, IFLA_TXQLEN, RTM_GETLINK, RTM_NEWLINK,
+};
 
-const IFLA_ADDRESS: u16 = 1;
-const IFLA_IFNAME: u16 = 3;
-const IFLA_MTU: u16 = 4;
-const IFLA_LINK: u16 = 5;
-const IFLA_MASTER: u16 = 10;
-const IFLA_TXQLEN: u16 = 13;
-const IFLA_OPERSTATE: u16 = 16;
-const IFLA_LINKINFO: u16 = 18;
-const IFLA_IFALIAS: u16 = 20;
+const RTM_DELLINK: u16 = 17;
+
 const IFLA_NET_NS_FD: u16 = 28;
-const IFLA_INFO_KIND: u16 = 1;
-const IFLA_INFO_DATA: u16 = 2;
-const IFLA_INFO_SLAVE_KIND: u16 = 4;
-const IFLA_LINK_NETNSID: u16 = 37;
-const IFLA_PROMISCUITY: u16 = 30;
-const IFLA_PROP_LIST: u16 = 52;
-const IFLA_ALT_IFNAME: u16 = 53;
-const IFLA_PARENT_DEV_NAME: u16 = 56;
 
 /// The longest name of a link, and the longest alternative one.
 const NAME_LIMIT: usize = 15;
 const ALT_NAME_LIMIT: usize = 127;
 
 /// Flags of a link (`linux/if.h`).
-pub(crate) const IFF_UP: u32 = 0x1;
 pub(crate) const IFF_RUNNING: u32 = 0x40;
 pub(crate) const IFF_PROMISC: u32 = 0x100;
 pub(crate) const IFF_ALLMULTI: u32 = 0x200;
 
-/// The hardware type of Ethernet, also of virtual links that carry its frames (`linux/if_arp.h`).
-const ARPHRD_ETHER: u16 = 1;
-
 /// The link passes packets (RFC 2863).
 pub(crate) const IF_OPER_UP: u8 = 6;
-
-/// A link as the kernel describes it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Link {
-    /// Its index in its network namespace.
-    pub(crate) index: u32,
-    /// `ARPHRD_*`: the frames that it carries.
-    pub(crate) hardware: u16,
-    pub(crate) name: String,
-    /// `IFF_*`.
-    pub(crate) flags: u32,
-    /// `IF_OPER_*`: whether it passes packets.
-    pub(crate) oper_state: u8,
-    /// Its MTU in bytes.
-    pub(crate) mtu: u32,
-    /// Its hardware address; empty where it has none.
-    pub(crate) mac: Vec<u8>,
-    /// The index of the bridge, bond or VRF that it is a port of.
-    pub(crate) master: Option<u32>,
-    /// The index of the link below it, or of a veth's other end; in another network namespace if `has_remote_parent`.
-    pub(crate) parent: Option<u32>,
-    /// Whether `parent` is an index in another network namespace.
-    pub(crate) has_remote_parent: bool,
-    /// The length of its transmit queue in packets.
-    pub(crate) tx_queue: u32,
-    /// How many users hold it promiscuous.
-    pub(crate) promiscuity: u32,
-    /// Its alias, as `ip link set alias` writes it.
-    pub(crate) alias: String,
-    /// The kind of a virtual link (`macvlan`); empty for hardware.
-    pub(crate) kind: String,
-    /// The attributes that its kind has.
-    pub(crate) data: Vec<u8>,
-    /// The kind of its master, as a port sees it.
-    pub(crate) port_kind: String,
-    /// Its alternative names.
-    pub(crate) other_names: Vec<String>,
-    /// The name of the hardware's device on its bus (`0000:18:02.5`); empty without hardware, and on kernels before 5.14.
-    pub(crate) device: String,
-}
-
-impl Link {
-    /// Returns whether the link is up, as far as its owner decides.
-    pub(crate) fn is_up(&self) -> bool {
-        self.flags & IFF_UP != 0
-    }
-
-    /// Returns whether the link carries Ethernet frames; a loopback, and the TUN device of a VPN, do not.
-    pub(crate) fn is_ethernet(&self) -> bool {
-        self.hardware == ARPHRD_ETHER
-    }
-
-    pub(crate) fn mac_text(&self) -> String {
-        mac_text(&self.mac)
-    }
-
-    /// Returns an attribute of the link's kind.
-    pub(crate) fn data(&self, kind: u16) -> Option<&[u8]> {
-        Attributes(&self.data).get(kind)
-    }
-
-    /// Reads a link from what follows the header of a message.
-    fn parse(body: &[u8]) -> Option<Self> {
-        let mut link = Self {
-            hardware: u16_at(body, 2)?,
-            index: u32_at(body, 4)?,
-            flags: u32_at(body, 8)?,
-            ..Self::default()
-        };
-        for (kind, value) in Attributes(body.get(16..)?) {
-            match kind {
-                IFLA_ADDRESS => link.mac = value.to_vec(),
-                IFLA_IFNAME => link.name = text(value),
-                IFLA_MTU => link.mtu = u32_at(value, 0).unwrap_or_default(),
-                IFLA_OPERSTATE => link.oper_state = value.first().copied().unwrap_or_default(),
-                IFLA_LINK => link.parent = u32_at(value, 0).filter(|index| *index != 0),
-                IFLA_LINK_NETNSID => link.has_remote_parent = true,
-                IFLA_MASTER => link.master = u32_at(value, 0).filter(|index| *index != 0),
-                IFLA_TXQLEN => link.tx_queue = u32_at(value, 0).unwrap_or_default(),
-                IFLA_PROMISCUITY => link.promiscuity = u32_at(value, 0).unwrap_or_default(),
-                IFLA_IFALIAS => link.alias = text(value),
-                IFLA_PARENT_DEV_NAME => link.device = text(value),
-                IFLA_PROP_LIST => {
-                    let properties = Attributes(value);
-                    let names = properties.filter(|(kind, _)| *kind == IFLA_ALT_IFNAME);
-                    link.other_names = names.map(|(_, value)| text(value)).collect();
-                }
-                IFLA_LINKINFO => {
-                    let info = Attributes(value);
-                    link.kind = info.get(IFLA_INFO_KIND).map(text).unwrap_or_default();
-                    link.data = info.get(IFLA_INFO_DATA).unwrap_or_default().to_vec();
-                    link.port_kind = info.get(IFLA_INFO_SLAVE_KIND).map(text).unwrap_or_default();
-                }
-                _ => {}
-            }
-        }
-        Some(link)
-    }
-}
 
 /// A virtual link to create.
 #[derive(Clone, Copy, Debug, Default)]
@@ -229,7 +113,7 @@ impl Netlink {
     }
 
     pub(crate) fn links(&mut self) -> Result<Vec<Link>, Errno> {
-        let bodies = self.dump(|| Message::new(RTM_GETLINK, 0, &ifinfo(0, 0, 0)))?;
+        let bodies = self.dump(Link::list)?;
         Ok(bodies.iter().filter_map(|body| Link::parse(body)).collect())
     }
 
@@ -340,17 +224,11 @@ pub(crate) fn ifinfo(index: u32, flags: u32, mask: u32) -> [u8; 16] {
     bytes
 }
 
-/// Returns a hardware address as text: `0a:58:…`.
-pub(crate) fn mac_text(mac: &[u8]) -> String {
-    let bytes: Vec<_> = mac.iter().map(|byte| format!("{byte:02x}")).collect();
-    bytes.join(":")
-}
-
 /// Requests for links that the kernel of a test cannot make, compared with those of the reference.
 #[cfg(test)]
 pub(crate) mod requests {
     use super::*;
-    use crate::kernel::codec::{HEADER, u16_at};
+    use crate::kernel::codec::{Attributes, HEADER, u16_at};
 
     const NLM_F_ACK: u16 = 0x4;
 
@@ -401,22 +279,6 @@ mod tests {
     use crate::config::parse_mac;
 
     #[test]
-    fn hardware_type_is_read() {
-        // Family, padding, type, index, flags and mask of flags, as the kernel sends them.
-        let link = |kind: u16| {
-            let mut body = vec![0, 0];
-            body.extend(kind.to_ne_bytes());
-            body.extend([7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-            Link::parse(&body).unwrap()
-        };
-        assert!(link(ARPHRD_ETHER).is_ethernet());
-        // ARPHRD_NONE: a TUN device; ARPHRD_LOOPBACK.
-        for other in [0xfffe, 772] {
-            assert!(!link(other).is_ethernet());
-        }
-    }
-
-    #[test]
     fn macs_are_read_in_three_forms() {
         let mac = vec![0, 0x11, 0x22, 0xaa, 0xbb, 0xcc];
         for text in ["00:11:22:aa:bb:cc", "00-11-22-AA-BB-CC", "0011.22aa.bbcc"] {
@@ -456,22 +318,5 @@ mod tests {
         ] {
             assert_eq!(netlink.link_by_name(&name), Err(Errno::ENODEV), "{name}");
         }
-    }
-
-    #[test]
-    fn other_names_and_the_device_are_read() {
-        let mut message = Message::new(RTM_NEWLINK, 0, &ifinfo(7, 0, 0));
-        message
-            .put_text(IFLA_IFNAME, "eth0")
-            .put_text(IFLA_PARENT_DEV_NAME, "0000:18:02.5");
-        message.nest(IFLA_PROP_LIST, |properties| {
-            for name in ["enp24s2f5", "enx020000000001"] {
-                properties.put_text(IFLA_ALT_IFNAME, name);
-            }
-        });
-        let link = Link::parse(&message.finish(0, 1)[16..]).unwrap();
-        assert_eq!(link.name, "eth0");
-        assert_eq!(link.other_names, ["enp24s2f5", "enx020000000001"]);
-        assert_eq!(link.device, "0000:18:02.5");
     }
 }

@@ -1,13 +1,16 @@
 //! `kubectl multus` in a cluster, where it asks each daemon by exec in its pod.
 
-use anyhow::{Context as _, ensure};
-use serde_json::json;
+use anyhow::{Context as _, bail, ensure};
+use serde_json::{Value, json};
 
-use super::ClusterFixture;
+use super::{ClusterFixture, NAMESPACE};
 use crate::{control_plane::objects, kubectl_plugin::KubectlPlugin, sh};
 
 /// A pod that requests a network without a definition.
 const UNDEFINED: &str = "undefined";
+/// The definition of a network on a link that no node has at first, and the pod that requests it.
+const RARE: &str = "rare";
+const LINK: &str = "rare0";
 
 impl ClusterFixture<'_> {
     /// Checks `status` of a pod on every node, and `why` of one that does not start.
@@ -37,5 +40,75 @@ impl ClusterFixture<'_> {
             Ok(())
         })?;
         cluster.delete(&[UNDEFINED.to_owned()])
+    }
+
+    /// Checks which nodes serve a network while its master is put on one node and removed.
+    pub(super) fn networks_follow_links(&self, chart: &str) -> anyhow::Result<()> {
+        let cluster = &self.cluster;
+        let plugin = KubectlPlugin::new(self.env, cluster.server(), cluster.control.admin());
+        let [first, second, ..] = &cluster.members[..] else {
+            bail!("the cluster has one node");
+        };
+        let (first, second) = (&first.node, &second.node);
+        let config = json!({"cniVersion": "1.0.0", "type": "macvlan", "master": LINK,
+            "ipam": {"type": "static", "addresses": [{"address": "10.77.0.2/24"}]}});
+        cluster.apply(&[
+            objects::network(RARE, &config),
+            objects::pod(RARE, &first.name, Some(RARE)),
+        ])?;
+        let missing = format!("the node has no link {LINK}, the master of macvlan");
+        // Returns the nodes that serve the network; every other one must lack its master.
+        let serving = |expected: i32| -> anyhow::Result<Vec<String>> {
+            let (status, answer) = plugin.json(&["networks", RARE], "")?;
+            ensure!(status == expected, "{answer}");
+            let nodes = answer["networks"][0]["nodes"].as_array();
+            let nodes = nodes.context("the answer has no nodes")?;
+            ensure!(nodes.len() == cluster.members.len(), "{answer}");
+            let (served, lacking): (Vec<&Value>, Vec<_>) =
+                nodes.iter().partition(|one| one["state"] == "serves");
+            for one in lacking {
+                ensure!(one["reason"] == missing.as_str(), "{one}");
+            }
+            let names = served.iter().filter_map(|one| one["node"].as_str());
+            Ok(names.map(str::to_owned).collect())
+        };
+        sh::until(60, "every daemon knows the definition", || {
+            let served = serving(1)?;
+            ensure!(served.is_empty(), "{served:?} serve it without a master");
+            Ok(())
+        })?;
+        let other_end = format!("{LINK}-end");
+        let add = ["ip", "link", "add", LINK, "type", "veth", "peer", "name"];
+        second.run(&[&add[..], &[&other_end]].concat())?;
+        // Links are looked at when somebody asks, so there is nothing to wait for.
+        ensure!(serving(0)? == [second.name.as_str()], "{:?}", serving(0)?);
+        sh::until(60, "why names the node that would do", || {
+            let (status, why) = plugin.json(&["why", RARE], "")?;
+            ensure!(status == 1 && why["cause"] == "master-missing", "{why}");
+            ensure!(why["otherNodes"] == json!([second.name]), "{why}");
+            Ok(())
+        })?;
+        let selector = format!("--selector=app={chart}");
+        let field = format!("--field-selector=spec.nodeName={}", second.name);
+        let output = "--output=jsonpath={.items[0].metadata.name}";
+        let daemon = cluster.kubectl(&["get", "pod", NAMESPACE, &selector, &field, output])?;
+        let text = cluster.kubectl(&[
+            "exec",
+            NAMESPACE,
+            daemon.trim(),
+            "--",
+            "/usr/src/multus-cni/bin/multus-daemon",
+            "networks",
+        ])?;
+        let mut lines = text
+            .lines()
+            .filter(|line| line.starts_with("default/rare "));
+        ensure!(lines.any(|line| line.ends_with(" serves")), "{text}");
+        second.run(&["ip", "link", "delete", LINK])?;
+        let served = serving(1)?;
+        ensure!(served.is_empty(), "{served:?} serve it without a master");
+        cluster.delete(&[RARE.to_owned()])?;
+        let definition = format!("network-attachment-definition/{RARE}");
+        cluster.kubectl(&["delete", &definition]).map(drop)
     }
 }

@@ -25,6 +25,10 @@ impl ClusterFixture<'_> {
             || self.kubectl_plugin(),
         )?;
         report.check(
+            "kubectl multus networks follows a link that comes and goes on one node",
+            || self.networks_follow_links(chart),
+        )?;
+        report.check(
             &format!("{chart}: the daemons' pods are deleted while pods start and end"),
             || self.disturb(chart, &pods),
         )?;

@@ -62,16 +62,11 @@ pub(crate) fn status(call: &Call) -> Result<()> {
 }
 
 impl Ipam {
-    /// Returns the sockets to try, the most important one first. A definition that names the reference's own path names the default.
     fn service(&self) -> Service<'_> {
-        let sockets = match self.socket.as_str() {
-            "" | wire::REFERENCE_SOCKET => vec![wire::SOCKET, wire::REFERENCE_SOCKET],
-            named => vec![named],
-        };
         Service {
             name: "DHCP",
             own: wire::SOCKET,
-            sockets,
+            sockets: wire::sockets(&self.socket),
         }
     }
 }
