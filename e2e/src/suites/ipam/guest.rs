@@ -1,6 +1,12 @@
 //! Pools of whereabouts: our daemons and its own program give addresses of one pool at the same time, on a real API server.
 
-use std::{collections::BTreeSet, path::Path, sync::Mutex, thread};
+use std::{
+    collections::BTreeSet,
+    path::Path,
+    sync::Mutex,
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
@@ -106,28 +112,35 @@ fn both(fleet: &Fleet) -> anyhow::Result<()> {
         Ok(())
     };
     let ipam = common();
+    // The time of all ADDs of daemons, and of those of the reference's program with the tries that failed.
+    let (ours, theirs) = (Mutex::new(Duration::ZERO), Mutex::new(Duration::ZERO));
+    let timed = |total: &Mutex<Duration>, add: &dyn Fn() -> anyhow::Result<String>| {
+        let start = Instant::now();
+        let address = add();
+        *total.lock().expect("no thread panics") += start.elapsed();
+        address
+    };
     thread::scope(|scope| {
         let mut workers = Vec::new();
         for (number, member) in fleet.members.iter().enumerate() {
             for worker in 0..2 {
-                let (note, ipam) = (&note, &ipam);
+                let (note, ipam, timed, ours) = (&note, &ipam, &timed, &ours);
                 workers.push(scope.spawn(move || {
                     (0..OF_WORKER).try_for_each(|at| {
-                        note(add(member, &format!("guest-{number}-{worker}-{at}"), ipam)?)
+                        let pod = format!("guest-{number}-{worker}-{at}");
+                        note(timed(ours, &|| add(member, &pod, ipam))?)
                     })
                 }));
             }
         }
         for (number, member) in fleet.members.iter().take(2).enumerate() {
-            let (note, ipam) = (&note, &ipam);
+            let (note, ipam, timed, theirs) = (&note, &ipam, &timed, &theirs);
             workers.push(scope.spawn(move || {
                 (0..OF_REFERENCE).try_for_each(|at| {
-                    note(reference(
-                        member,
-                        &fleet.reference,
-                        &of_reference(number, at),
-                        ipam,
-                    )?)
+                    let pod = of_reference(number, at);
+                    note(timed(theirs, &|| {
+                        reference(member, &fleet.reference, &pod, ipam)
+                    })?)
                 })
             }));
         }
@@ -144,9 +157,15 @@ fn both(fleet: &Fleet) -> anyhow::Result<()> {
     })?;
     let count = fleet.members.len() * 2 * OF_WORKER + 2 * OF_REFERENCE;
     let (pools, reservations) = fleet.pools()?;
+    let mean = |total: Mutex<Duration>, count: usize| {
+        let total = total.into_inner().expect("no thread panics");
+        total.as_millis() / u128::try_from(count).expect("it is small")
+    };
+    let by_reference = 2 * OF_REFERENCE;
     say(&format!(
-        "        {count} addresses, {} of them by the reference",
-        2 * OF_REFERENCE
+        "        {count} addresses within {} ms each, {by_reference} of them by the reference within {} ms each",
+        mean(ours, count - by_reference),
+        mean(theirs, by_reference)
     ));
     ensure!(
         pools.len() == count && reservations.len() == count,
