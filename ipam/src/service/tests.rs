@@ -67,7 +67,7 @@ fn child<'a>(value: &'a mut Value, key: &str) -> &'a mut Value {
 }
 
 /// Applies a JSON patch; `None` when a test fails.
-pub(super) fn patched(object: &Value, patch: &Value) -> Option<Value> {
+pub(crate) fn patched(object: &Value, patch: &Value) -> Option<Value> {
     let mut object = object.clone();
     for step in patch.as_array().unwrap() {
         let place = step["path"].as_str().unwrap();

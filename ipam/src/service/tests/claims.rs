@@ -504,7 +504,7 @@ fn late_end_of_a_use_does_not_end_the_next_one() {
     let addresses = a.add_claimed("1", "vm", &lan).unwrap();
     a.del("1");
     // The request that takes the pod from the slot is made late.
-    *server.fates.lock().unwrap() = vec![Fate::Late, Fate::Made];
+    *server.fates.lock().unwrap() = vec![Fate::Late];
     a.service.work();
     let thread = {
         let (service, lan) = (Arc::clone(&a.service), lan.clone());
@@ -539,7 +539,7 @@ fn use_begins_again_only_when_the_end_of_the_former_one_is_settled() {
     server.claim_for("vm", &[]);
     a.add_claimed("1", "vm", &lan).unwrap();
     a.del("1");
-    *server.fates.lock().unwrap() = vec![Fate::Late, Fate::Made];
+    *server.fates.lock().unwrap() = vec![Fate::Late];
     a.service.work();
     // Reading shows the pod, so it is taken out once more; the first request may still come.
     a.service.work();
@@ -552,23 +552,6 @@ fn use_begins_again_only_when_the_end_of_the_former_one_is_settled() {
     );
     server.land();
     assert_eq!(server.slots()[0].1, ["2"]);
-}
-
-#[test]
-fn slot_of_a_pod_is_not_left_as_that_of_a_claim() {
-    let server = Server::with_nodes(&["a"]);
-    let a = Machine::new(&server, "a");
-    a.add("1", &ipam("10.30.0.0/28")).unwrap();
-    a.del("1");
-    let own = a.service.own().unwrap();
-    assert!(!a.service.leave_claims(&own, "10.30.0.0").unwrap());
-    assert_eq!(
-        server.slots()[0].1,
-        ["1"],
-        "it has an owner and says on which node"
-    );
-    a.work();
-    assert_eq!(server.slots(), []);
 }
 
 #[test]
@@ -610,6 +593,19 @@ fn claim_keeps_its_slot_when_the_node_of_its_pod_is_gone() {
     }
     assert!(b.add("7", &lan).unwrap_err().contains("no free address"));
     assert!(b.add_claimed("8", "vm", &lan).is_ok());
+}
+
+#[test]
+fn slot_of_a_deleted_claim_is_free_when_the_node_of_its_pod_is_gone() {
+    let server = Server::with_nodes(&["a", "b"]);
+    let [a, b] = ["a", "b"].map(|name| Machine::new(&server, name));
+    let lan = ipam("10.30.0.0/29");
+    server.claim_for("vm", &[]);
+    a.add_claimed("1", "vm", &lan).unwrap();
+    server.remove_claim("vm");
+    server.nodes.lock().unwrap().remove("a");
+    let given = (0..5).map(|pod| b.add(&pod.to_string(), &lan).unwrap());
+    assert_eq!(given.collect::<BTreeSet<_>>().len(), 5, "all of the range");
 }
 
 #[test]
