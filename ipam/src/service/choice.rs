@@ -208,7 +208,11 @@ impl State {
             }
             let view = own.view(block);
             let entry = entry(&mut self.entries, name, own, block.block, take.space);
-            if entry.node.pending.is_some() {
+            let ends = entry.ends(&take.owner);
+            if ends && take.read.insert(name.clone()) {
+                return Some(Step::Sweep(vec![name.clone()]));
+            }
+            if ends || entry.node.pending.is_some() {
                 is_pending = true;
                 continue;
             }
@@ -525,7 +529,7 @@ fn place(list: &[Range], mut place: u128) -> Option<Block> {
 }
 
 /// Returns all names, beginning at a place that the seed chooses.
-fn rotated<'a>(names: &'a [String], seed: &str) -> impl Iterator<Item = &'a String> {
+fn rotated<'a>(names: &'a [String], seed: &str) -> impl Iterator<Item = &'a String> + use<'a> {
     let start = hash(&[seed]) % (names.len() as u128).max(1);
     let (before, after) = names.split_at(usize::try_from(start).unwrap_or_default());
     after.iter().chain(before)

@@ -61,8 +61,7 @@ impl State {
             }
             let view = own.view(block);
             let entry = entry(&mut self.entries, &name, own, block.block, take.space);
-            if entry.ended.iter().any(|ended| *ended == *take.owner) {
-                // What was sent to end the use of before must not end this one.
+            if entry.ends(&take.owner) {
                 return Some(if take.read.insert(name.clone()) {
                     Step::Sweep(vec![name])
                 } else {

@@ -191,6 +191,11 @@ impl Entry {
         Some(request)
     }
 
+    /// Returns whether a use of this owner is still to be ended: what was sent for that must not end the next one.
+    pub(super) fn ends(&self, owner: &str) -> bool {
+        self.ended.iter().any(|ended| ended == owner)
+    }
+
     /// Returns the request that adds the pod to those of a claim's slot.
     pub(super) fn hold(
         &mut self,

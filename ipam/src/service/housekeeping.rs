@@ -129,7 +129,7 @@ impl<A: Api> Service<A> {
         }
     }
 
-    /// Ends the use of a pod of this node. When that fails it may be made yet, and until then the same use of a claim must not begin again.
+    /// Ends the use of a pod of this node. When that fails it may be made yet, and until then the same use must not begin again.
     fn end_use(
         &self,
         own: &Own,
@@ -141,7 +141,7 @@ impl<A: Api> Service<A> {
         if let Some(entry) = self.lock().entries.get_mut(name) {
             let is_claim = Usage::parse(&user.pod).is_some();
             match &outcome {
-                Err(_) if is_claim => entry.open_until = Some(Instant::now() + self.times.settled),
+                Err(_) => entry.open_until = Some(Instant::now() + self.times.settled),
                 // Another request of the same owner may be made yet, as long as an outcome is open.
                 Ok(true) if !is_claim && entry.open_until.is_none() => {
                     entry.ended.retain(|ended| *ended != *user.pod);
@@ -528,5 +528,5 @@ fn patch_of(own: &Own, seen: &AddressBlock, request: &Request<Id>) -> Option<Val
 /// Returns the request that ends a use of this node which is over.
 fn ended_use(entry: &Entry, view: &node::Block<Id>) -> Option<(User<Id>, Request<Id>)> {
     let mut all = entry.node.free(view, |_| false).into_iter();
-    all.find(|(user, _)| entry.ended.iter().any(|ended| *ended == *user.pod))
+    all.find(|(user, _)| entry.ends(&user.pod))
 }

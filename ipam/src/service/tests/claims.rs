@@ -554,6 +554,34 @@ fn use_begins_again_only_when_the_end_of_the_former_one_is_settled() {
     assert_eq!(server.slots()[0].1, ["2"]);
 }
 
+/// As a network that is taken from a running pod and added to it again under the same name.
+#[test]
+fn late_end_of_a_use_does_not_free_the_slot_of_the_next_one() {
+    let server = Server::with_nodes(&["a"]);
+    let times = Times {
+        settled: Duration::from_hours(1),
+        patience: Duration::from_millis(500),
+        ..TIMES
+    };
+    let a = Machine::with_times(&server, "a", times);
+    let lan = ipam("10.30.0.0/28");
+    a.add_chosen("1", &["10.30.0.5"], &lan).unwrap();
+    a.del("1");
+    *server.fates.lock().unwrap() = vec![Fate::Late];
+    a.service.work();
+    // Reading shows the slot, so it is freed once more; the first request may still come.
+    a.service.work();
+    let again = a.add_chosen("1", &["10.30.0.5"], &lan);
+    server.land();
+    let own = a.service.own().unwrap();
+    a.service.read(&own, "10.30.0.0").unwrap();
+    assert_eq!(
+        a.service.take_conflicts(),
+        0,
+        "{again:?} is free for others"
+    );
+}
+
 #[test]
 fn slot_with_a_pod_is_not_freed_with_its_claim() {
     let server = Server::with_nodes(&["a"]);
