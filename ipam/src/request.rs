@@ -543,7 +543,22 @@ mod tests {
         let spec = json!({"schema": 1, "space": "", "first": "10.20.3.0", "turn": 2, "mode": "node", "wanted": ["b", "c"],
             "holder": {"node": "x", "uid": "1", "incarnation": "i"}});
         let block = stored(json!({"metadata": {"name": "10.20.3.0"}, "spec": spec}));
-        let patch = want(&block, "b");
-        assert_eq!(patch[3], add("/spec/wanted", json!(["c", "b"])));
+        let expected = json!([
+            test("/metadata/uid", "block"),
+            test("/spec/turn", 2),
+            test("/spec/mode", "node"),
+            add("/spec/wanted", json!(["c", "b"])),
+        ]);
+        assert_eq!(want(&block, "b"), expected);
+    }
+
+    #[test]
+    fn number_of_used_addresses_is_written_only_under_its_turn() {
+        let expected = json!([
+            test("/metadata/uid", "block"),
+            test("/spec/turn", 2),
+            add("/spec/used", "00000005"),
+        ]);
+        assert_eq!(report("block", 2, 5), expected);
     }
 }
