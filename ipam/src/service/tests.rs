@@ -1192,6 +1192,34 @@ fn block_that_was_to_be_given_back_gives_only_under_a_new_turn() {
 }
 
 #[test]
+fn block_whose_sharing_nobody_heard_of_is_frozen_on_disk() {
+    let kept = tempfile::tempdir().unwrap();
+    let server = Server::with_nodes(&["a", "b"]);
+    let mut a = Machine::new(&server, "a");
+    let lan = ipam("10.20.0.0/16");
+    a.add("1", &lan).unwrap();
+    a.work();
+    let name = server.names().remove(0);
+    server.edit(
+        &name,
+        json!([{"op": "add", "path": "/spec/wanted", "value": ["b"]}]),
+    );
+    // The block is read, and the process ends when it is shared.
+    *server.fates.lock().unwrap() = vec![Fate::Killed, Fate::Made];
+    let disks = (a.dir.path().to_owned(), kept.path().to_owned());
+    *server.disks.lock().unwrap() = Some(disks);
+    a.hear();
+    copy_dir(kept.path(), a.dir.path());
+    a.restart();
+    a.add("2", &lan).unwrap();
+    let own = a.service.own().unwrap();
+    a.service.read(&own, &name).unwrap();
+    assert_eq!(a.service.take_conflicts(), 0);
+    let slots = server.objects.lock().unwrap()[&name]["spec"]["slots"].clone();
+    assert!(slots.is_array(), "it was shared");
+}
+
+#[test]
 fn deleted_block_of_a_node_that_is_gone_is_let_go() {
     let server = Server::with_nodes(&["a", "b"]);
     let a = Machine::new(&server, "a");
