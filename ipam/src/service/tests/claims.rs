@@ -102,6 +102,24 @@ impl Server {
 }
 
 impl Machine {
+    /// Frees slots of claims that are gone, as an ADD does that finds the range full.
+    pub(super) fn free_abandoned(&self) {
+        let own = self.service.own().unwrap();
+        for name in self.server.names() {
+            self.service.read(&own, &name).unwrap();
+            for number in 0..32 {
+                let path = format!("/spec/slots/{number}/owner");
+                let object = self.server.objects.lock().unwrap().get(&name).cloned();
+                let owner = object.and_then(|object| object.pointer(&path).cloned());
+                let owner = owner.unwrap_or_default();
+                if let Some(claim) = Reference::parse(owner.as_str().unwrap_or_default()) {
+                    let abandoned = (name.clone(), number, claim);
+                    self.service.free_abandoned(&own, &abandoned).unwrap();
+                }
+            }
+        }
+    }
+
     fn add_claimed(&self, pod: &str, claim: &str, ipam: &Value) -> Result<Vec<String>, String> {
         self.allocate(&Allocation {
             claim: claim.to_owned(),
@@ -717,11 +735,13 @@ impl<'a> History<'a> {
         usize::try_from(dice.roll(among as u64)).unwrap()
     }
 
-    /// A pod with a claim starts.
-    pub(super) fn add(&mut self, machine: &Machine, at: usize, pod: &str, dice: &mut Dice) {
+    /// A pod with a claim starts. Returns whether it has got its address.
+    pub(super) fn add(&mut self, machine: &Machine, at: usize, pod: &str, dice: &mut Dice) -> bool {
         let number = Self::choose(dice, CLAIMS);
         let known = &mut self.claims[number];
-        match machine.add_claimed(pod, &Self::name(number), &self.lans[known.lan]) {
+        let outcome = machine.add_claimed(pod, &Self::name(number), &self.lans[known.lan]);
+        let has_got = outcome.is_ok();
+        match outcome {
             Ok(addresses) => {
                 let had = known.address.get_or_insert_with(|| addresses[0].clone());
                 assert_eq!(*had, addresses[0], "the address of a claim never changes");
@@ -730,6 +750,7 @@ impl<'a> History<'a> {
             }
             Err(_) => machine.del(pod),
         }
+        has_got
     }
 
     /// A pod of a node ends.
