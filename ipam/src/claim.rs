@@ -124,6 +124,20 @@ impl<'a> Usage<'a> {
     }
 }
 
+/// Returns the name of a pod's use of a slot: that of a pod's own slot is its owner.
+pub fn usage_of(slot: &Slot, pod: &SlotPod) -> String {
+    if pod.interface.is_empty() {
+        return slot.owner.clone();
+    }
+    let (owner, pod, interface) = (&*slot.owner, &*pod.uid, &*pod.interface);
+    Usage {
+        owner,
+        pod,
+        interface,
+    }
+    .text()
+}
+
 /// Returns the owner of a slot by its use: that of a pod's own slot is its use.
 pub fn slot_owner(usage: &str) -> &str {
     let is_claim = usage.starts_with("claim/");

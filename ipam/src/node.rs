@@ -16,6 +16,34 @@ pub struct Block<I> {
     pub is_deleted: bool,
 }
 
+impl<I: Clone + Eq> Block<I> {
+    fn owner(&self, slot: usize) -> Option<&Owner<I>> {
+        match &self.mode {
+            Mode::Shared(owners) => owners.get(slot)?.as_ref(),
+            Mode::Node(_) => None,
+        }
+    }
+
+    /// Returns the request that gives a slot to somebody else, or frees it, if it has the owner and the users that were read.
+    fn write(&self, slot: usize, owner: Option<Owner<I>>) -> Request<I> {
+        Request {
+            tests: vec![
+                Test::Uid(self.uid.clone()),
+                Test::Shared,
+                Test::Slot(slot, self.owner(slot).cloned()),
+            ],
+            change: Change::Slot(slot, owner),
+        }
+    }
+
+    /// Returns the request that frees the slot of a claim that is over, if no pod uses it.
+    pub fn free_claim(&self, slot: usize, claim: &I) -> Option<Request<I>> {
+        let is_unused = |owner: &&Owner<I>| **owner == Owner::Claim(claim.clone(), Vec::new());
+        let unused = self.owner(slot).filter(is_unused);
+        unused.map(|_| self.write(slot, None))
+    }
+}
+
 /// Who gives a block's addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mode<I> {
@@ -26,11 +54,35 @@ pub enum Mode<I> {
 /// The owner of each slot; `None` is a free one.
 pub type Owners<I> = Vec<Option<Owner<I>>>;
 
-/// The pod that has a slot, and its node.
+/// Who has a slot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Owner<I> {
+pub enum Owner<I> {
+    Pod(User<I>),
+    /// A claim, and the pods that use its address.
+    Claim(I, Vec<User<I>>),
+}
+
+/// A pod that uses an address, and its node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct User<I> {
     pub node: I,
     pub pod: I,
+}
+
+impl<I> Owner<I> {
+    /// Returns the claim that has the slot, or else the pod.
+    pub fn name(&self) -> &I {
+        let (Self::Claim(name, _) | Self::Pod(User { pod: name, .. })) = self;
+        name
+    }
+
+    /// Returns the pods that use the slot. The one that has come last is the last.
+    pub fn users(&self) -> &[User<I>] {
+        match self {
+            Self::Pod(user) => std::slice::from_ref(user),
+            Self::Claim(_, users) => users,
+        }
+    }
 }
 
 /// A change to a block that the API server makes only when all tests pass.
@@ -50,7 +102,7 @@ pub enum Test<I> {
     Shared,
     /// Nobody has asked for its deletion. No rule rests on it: it keeps a pod out of a block that would have to wait for its end.
     NotDeleted,
-    /// The owner of a slot.
+    /// The owner of a slot, and all of its users.
     Slot(usize, Option<Owner<I>>),
     /// The whole object is as it was read: a precondition on `resourceVersion`.
     Unchanged(Block<I>),
@@ -135,10 +187,12 @@ impl<I: Clone + Eq> Node<I> {
     }
 
     /// Returns what to do for a pod without an address. It may get one of these slots, the first that is free, of a block that is shared from
-    /// the start where `shares` says so. `is_gone` says of a node that its machine is off for good.
+    /// the start where `shares` says so. A slot that it takes belongs to its claim, which has none yet. `is_gone` says of a node that its
+    /// machine is off for good.
     pub fn add(
         &mut self,
         seen: Option<&Block<I>>,
+        claim: Option<&I>,
         pod: &I,
         slots: &[usize],
         shares: bool,
@@ -148,7 +202,7 @@ impl<I: Clone + Eq> Node<I> {
             return Answer::Wait;
         }
         if let Some(record) = &mut self.record {
-            if record.frozen || !record.confirmed {
+            if record.frozen || !record.confirmed || claim.is_some() {
                 return Answer::Wait;
             }
             let mut slots = slots.iter().copied();
@@ -164,29 +218,26 @@ impl<I: Clone + Eq> Node<I> {
                 let mode = match slots.first() {
                     Some(slot) if shares => {
                         let mut owners = vec![None; self.slots];
-                        owners[*slot] = Some(self.owner(pod));
+                        owners[*slot] = Some(self.owner(claim, pod));
                         Mode::Shared(owners)
                     }
                     _ => Mode::Node(me),
                 };
                 self.send(vec![Test::Absent], Change::Create(mode))
             }
-            Some(Block {
-                uid,
-                mode: Mode::Shared(owners),
-                is_deleted: false,
-                ..
-            }) => match slots.iter().copied().find(|slot| owners[*slot].is_none()) {
+            Some(
+                block @ Block {
+                    mode: Mode::Shared(owners),
+                    is_deleted: false,
+                    ..
+                },
+            ) => match slots.iter().copied().find(|slot| owners[*slot].is_none()) {
                 None => Answer::Full,
                 Some(slot) => {
-                    let owner = self.owner(pod);
-                    let tests = vec![
-                        Test::Uid(uid.clone()),
-                        Test::Shared,
-                        Test::NotDeleted,
-                        Test::Slot(slot, None),
-                    ];
-                    self.send(tests, Change::Slot(slot, Some(owner)))
+                    let owner = Some(self.owner(claim, pod));
+                    let Request { mut tests, change } = block.write(slot, owner);
+                    tests.push(Test::NotDeleted);
+                    self.send(tests, change)
                 }
             },
             Some(Block {
@@ -208,24 +259,25 @@ impl<I: Clone + Eq> Node<I> {
         }
     }
 
-    /// Returns the request that adds a pod of this node to those of a slot that belongs to a claim.
+    /// Returns the request that adds a pod of this node to those of a claim's slot, unless there are so many others.
     pub fn hold(
         &mut self,
         seen: &Block<I>,
         slot: usize,
-        claim: Owner<I>,
         pod: &I,
+        most: usize,
     ) -> Option<Request<I>> {
-        if self.pending.is_some() {
+        let Some(Owner::Claim(claim, users)) = seen.owner(slot) else {
+            return None;
+        };
+        let others = users.iter().filter(|user| user.pod != *pod);
+        let mut users: Vec<_> = others.cloned().collect();
+        if self.pending.is_some() || users.len() >= most {
             return None;
         }
-        let owner = self.owner(pod);
-        let tests = vec![
-            Test::Uid(seen.uid.clone()),
-            Test::Shared,
-            Test::Slot(slot, Some(claim)),
-        ];
-        self.request(tests, Change::Slot(slot, Some(owner)))
+        users.push(self.user(pod));
+        let Request { tests, change } = seen.write(slot, Some(Owner::Claim(claim.clone(), users)));
+        self.request(tests, change)
     }
 
     /// A pod of this node no longer uses its address.
@@ -269,9 +321,11 @@ impl<I: Clone + Eq> Node<I> {
             .as_mut()
             .filter(|record| idle && record.confirmed)?;
         record.frozen = true;
-        let owner = |pod: &I| Owner {
-            node: name.clone(),
-            pod: pod.clone(),
+        let owner = |pod: &I| {
+            Owner::Pod(User {
+                node: name.clone(),
+                pod: pod.clone(),
+            })
         };
         let owners = record
             .pods
@@ -307,36 +361,40 @@ impl<I: Clone + Eq> Node<I> {
         })
     }
 
-    /// Returns the requests that free slots of pods that no longer are: of this node, which knows all of its pods since the machine
-    /// started, and of nodes that are gone.
-    pub fn free(&self, seen: &Block<I>, is_gone: impl Fn(&I) -> bool) -> Vec<Request<I>> {
+    /// Returns the users that no longer are, and the requests that end their use: of this node, which knows all of its pods since the machine
+    /// started, and of nodes that are gone. A pod's slot is free then, and a claim keeps its own.
+    pub fn free(
+        &self,
+        seen: &Block<I>,
+        is_gone: impl Fn(&I) -> bool,
+    ) -> Vec<(User<I>, Request<I>)> {
         let Mode::Shared(owners) = &seen.mode else {
             return Vec::new();
         };
-        let is_unused = |slot: usize, owner: &Owner<I>| {
-            let used = (slot, owner.pod.clone());
-            if owner.node == self.name {
+        let is_unused = |slot: usize, user: &User<I>| {
+            let used = (slot, user.pod.clone());
+            if user.node == self.name {
                 // The answer to a request that is under way may still be a grant.
                 self.pending.is_none() && !self.shared.contains(&used) && !self.has_recorded(&used)
             } else {
-                is_gone(&owner.node)
+                is_gone(&user.node)
             }
         };
-        let unused = owners
-            .iter()
-            .enumerate()
-            .filter_map(|(slot, owner)| Some((slot, owner.as_ref()?)));
-        unused
-            .filter(|(slot, owner)| is_unused(*slot, owner))
-            .map(|(slot, owner)| Request {
-                tests: vec![
-                    Test::Uid(seen.uid.clone()),
-                    Test::Shared,
-                    Test::Slot(slot, Some(owner.clone())),
-                ],
-                change: Change::Slot(slot, None),
-            })
-            .collect()
+        let mut all = Vec::new();
+        for (slot, owner) in owners.iter().enumerate() {
+            let Some(owner) = owner else { continue };
+            for user in owner.users().iter().filter(|user| is_unused(slot, user)) {
+                let left = match owner {
+                    Owner::Pod(_) => None,
+                    Owner::Claim(claim, users) => {
+                        let others = users.iter().filter(|one| *one != user);
+                        Some(Owner::Claim(claim.clone(), others.cloned().collect()))
+                    }
+                };
+                all.push((user.clone(), seen.write(slot, left)));
+            }
+        }
+        all
     }
 
     /// The block was read: a record of a block that is no longer this node's ends, and pods keep their shared addresses.
@@ -368,8 +426,7 @@ impl<I: Clone + Eq> Node<I> {
             (Change::Create(Mode::Shared(owners)), Outcome::Made(_)) => {
                 let mut owners = owners.into_iter().enumerate();
                 let (slot, owner) = owners.find_map(|(slot, owner)| Some((slot, owner?)))?;
-                self.shared.push((slot, owner.pod));
-                return Some(slot);
+                return self.granted(slot, &owner);
             }
             (Change::Create(Mode::Node(_)) | Change::Hold { .. }, Outcome::Made(block)) => {
                 let known = self.record.take();
@@ -391,19 +448,31 @@ impl<I: Clone + Eq> Node<I> {
                 self.keep_shared(pods.unwrap_or_default());
             }
             (Change::Slot(slot, Some(owner)), Outcome::Made(_)) => {
-                self.shared.push((slot, owner.pod));
-                return Some(slot);
+                return self.granted(slot, &owner);
             }
             _ => {}
         }
         None
     }
 
-    fn owner(&self, pod: &I) -> Owner<I> {
-        Owner {
+    fn user(&self, pod: &I) -> User<I> {
+        User {
             node: self.name.clone(),
             pod: pod.clone(),
         }
+    }
+
+    fn owner(&self, claim: Option<&I>, pod: &I) -> Owner<I> {
+        let user = self.user(pod);
+        match claim {
+            Some(claim) => Owner::Claim(claim.clone(), vec![user]),
+            None => Owner::Pod(user),
+        }
+    }
+
+    fn granted(&mut self, slot: usize, owner: &Owner<I>) -> Option<usize> {
+        self.shared.push((slot, owner.users().last()?.pod.clone()));
+        Some(slot)
     }
 
     /// The record keeps a pod's address until the node has read that the block is shared.

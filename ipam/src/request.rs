@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::claim::{MOST_PODS, Usage, slot_owner};
-use crate::node::{self, Change, Mode, Owner, Test};
+use crate::claim::usage_of;
+use crate::node::{self, Change, Mode, Owner, Test, User};
 use crate::object::{self, AddressBlock, Holder, SCHEMA, Slot, SlotPod};
 use crate::range::{BLOCK_SIZE, Block};
 
@@ -61,17 +61,21 @@ fn foreign(holder: &Holder) -> Id {
     format!("{node}/{uid}/{incarnation}").into()
 }
 
-/// The owner of a claim's slot is no pod's, so the protocol of pods never frees it.
 fn owner(slot: &Slot) -> Option<Owner<Id>> {
-    let node = match slot.pods.first() {
-        _ if slot.owner.starts_with("claim/") => "/claim",
-        Some(pod) => &pod.node,
-        None => "",
+    let user = |pod: &SlotPod| User {
+        node: pod.node.as_str().into(),
+        pod: usage_of(slot, pod).into(),
     };
-    (!slot.owner.is_empty()).then(|| Owner {
-        node: node.into(),
-        pod: slot.owner.as_str().into(),
-    })
+    let name = slot.owner.as_str();
+    if name.starts_with("claim/") {
+        return Some(Owner::Claim(
+            name.into(),
+            slot.pods.iter().map(user).collect(),
+        ));
+    }
+    let node = slot.pods.first().map_or("", |pod| &pod.node).into();
+    let pod = name.into();
+    (!name.is_empty()).then_some(Owner::Pod(User { node, pod }))
 }
 
 /// Returns the owner of a slot for a pod's interface.
@@ -151,8 +155,8 @@ impl Context<'_> {
             }
             Change::Slot(slot, owner) => {
                 let value = match owner {
-                    Some(owner) => self.slot_with(*slot, owner)?,
-                    None => self.slot(None),
+                    Some(owner) => self.slot(*slot, owner)?,
+                    None => free_slot(),
                 };
                 patch.push(replace(&format!("/spec/slots/{slot}"), value));
             }
@@ -165,23 +169,6 @@ impl Context<'_> {
             return None;
         };
         slots.get(slot)
-    }
-
-    /// Returns a slot with one more owner: a claim's keeps its other pods, unless there are too many.
-    fn slot_with(&self, slot: usize, owner: &Owner<Id>) -> Option<Value> {
-        // Nobody waits any more for what was asked for.
-        (self.pod)(&owner.pod)?;
-        let mut value = self.slot(Some(owner));
-        let usage = Usage::parse(&owner.pod);
-        if let (Some(seen), Some(usage), Some(pods)) =
-            (self.seen_slot(slot), usage, value["pods"].as_array_mut())
-        {
-            pods.splice(..0, usage.others(seen).map(slot_pod));
-            if pods.len() > MOST_PODS {
-                return None;
-            }
-        }
-        Some(value)
     }
 
     fn tests(&self, tests: &[Test<Id>]) -> Option<Vec<Value>> {
@@ -207,14 +194,13 @@ impl Context<'_> {
                 // The API server takes what is missing for null here.
                 Test::NotDeleted => test("/metadata/deletionTimestamp", Value::Null),
                 Test::Slot(slot, owner) => {
-                    let owner = owner.as_ref().map_or("", |owner| &owner.pod);
-                    if owner.starts_with("claim/") {
-                        let pods = self.seen_slot(*slot)?.pods.iter().map(slot_pod);
-                        patch.push(test(
-                            &format!("/spec/slots/{slot}/pods"),
-                            pods.collect::<Value>(),
-                        ));
+                    if let Some(Owner::Claim(..)) = owner {
+                        let seen = self.seen_slot(*slot);
+                        let seen = seen.filter(|seen| self::owner(seen) == *owner)?;
+                        let pods: Value = seen.pods.iter().map(slot_pod).collect();
+                        patch.push(test(&format!("/spec/slots/{slot}/pods"), pods));
                     }
+                    let owner = owner.as_ref().map_or("", |owner| owner.name());
                     test(&format!("/spec/slots/{slot}/owner"), owner)
                 }
             };
@@ -223,24 +209,36 @@ impl Context<'_> {
         Some(patch)
     }
 
+    /// An owner whose use has ended since the request was made has no slot: without a pod it would not say which node frees it.
     fn slots(&self, owners: &[Option<Owner<Id>>]) -> Value {
-        owners
-            .iter()
-            .map(|owner| self.slot(owner.as_ref()))
+        let slots = owners.iter().enumerate();
+        slots
+            .map(|(slot, owner)| {
+                let owned = owner.as_ref().and_then(|owner| self.slot(slot, owner));
+                owned.unwrap_or_else(free_slot)
+            })
             .collect()
     }
 
-    /// Returns a slot with its owner. An owner whose use has ended since the request was made has none: without a pod the slot would not say
-    /// which node frees it.
-    fn slot(&self, owner: Option<&Owner<Id>>) -> Value {
-        let used = owner.and_then(|owner| Some((owner, (self.pod)(&owner.pod)?)));
-        match used {
-            Some((owner, pod)) => {
-                json!({"owner": slot_owner(&owner.pod), "pods": [slot_pod(&pod)]})
-            }
-            None => json!({"owner": "", "pods": []}),
-        }
+    /// Returns a slot with its owner, unless a use has ended since the request was made: nobody waits for it any more.
+    fn slot(&self, slot: usize, owner: &Owner<Id>) -> Option<Value> {
+        let other = |user: &User<Id>| {
+            let seen = self.seen_slot(slot)?;
+            let mut pods = seen.pods.iter();
+            pods.find(|pod| usage_of(seen, pod) == *user.pod).cloned()
+        };
+        let users = owner.users().iter();
+        let pods = users.map(|user| {
+            let known = other(user).or_else(|| (self.pod)(&user.pod))?;
+            Some(slot_pod(&known))
+        });
+        let pods = pods.collect::<Option<Value>>()?;
+        Some(json!({"owner": &**owner.name(), "pods": pods}))
     }
+}
+
+fn free_slot() -> Value {
+    json!({"owner": "", "pods": []})
 }
 
 /// Returns the patch that says how many addresses of a held block are in use. Nothing is decided by it.
@@ -265,27 +263,17 @@ pub fn want(block: &AddressBlock, node: &str) -> Value {
     ])
 }
 
-/// Returns the patch that leaves a slot to these pods; without one it is free.
-pub fn leave(
-    block: &AddressBlock,
-    slot: usize,
-    pods: Option<&mut dyn Iterator<Item = &SlotPod>>,
-) -> Option<Value> {
+/// Returns the patch that frees a slot of a shared block, if it still has its owner.
+pub fn free(block: &AddressBlock, slot: usize) -> Option<Value> {
     let object::Mode::Shared(slots) = &block.mode else {
         return None;
     };
     let (seen, path) = (slots.get(slot)?, format!("/spec/slots/{slot}"));
-    let before: Value = seen.pods.iter().map(slot_pod).collect();
-    let after = match pods {
-        Some(pods) => json!({"owner": seen.owner, "pods": pods.map(slot_pod).collect::<Value>()}),
-        None => json!({"owner": "", "pods": []}),
-    };
     Some(json!([
         test("/metadata/uid", &*block.uid),
         test("/spec/mode", "shared"),
         test(&format!("{path}/owner"), &*seen.owner),
-        test(&format!("{path}/pods"), before),
-        replace(&path, after),
+        replace(&path, free_slot()),
     ]))
 }
 
@@ -391,7 +379,7 @@ mod tests {
         let own = own();
         let mut node: Node<Id> = Node::new("a".into(), 32);
         let all: Vec<usize> = (0..32).collect();
-        let create = sent(node.add(None, &"pod/1".into(), &all, false, |_| false));
+        let create = sent(node.add(None, None, &"pod/1".into(), &all, false, |_| false));
         let Change::Create(mode) = &create.change else {
             panic!("{create:?}")
         };
@@ -399,7 +387,7 @@ mod tests {
         assert_eq!(object["metadata"]["finalizers"], json!([object::FINALIZER]));
         let held = stored(object);
         node.answered(Outcome::Made(&own.view(&held)));
-        let granted = node.add(None, &"pod/1".into(), &[5], false, |_| false);
+        let granted = node.add(None, None, &"pod/1".into(), &[5], false, |_| false);
         assert_eq!(granted, Answer::Granted(5));
 
         let label = "/metadata/labels/ipam.multus-rs.cni.cncf.io~1node";
@@ -424,7 +412,7 @@ mod tests {
         let patch = |request, seen| context(&own, Some(seen)).patch(request).unwrap();
         assert_eq!(patch(&confirm, &held), json!(expected.concat()));
         node.answered(Outcome::Made(&own.view(&held)));
-        node.add(None, &"pod/2".into(), &[7], false, |_| false);
+        node.add(None, None, &"pod/2".into(), &[7], false, |_| false);
 
         let share = node.share().unwrap();
         let patch_of_share = patch(&share, &held);
@@ -463,13 +451,13 @@ mod tests {
         let shared = stored(json!({"metadata": {"name": "10.20.3.0"}, "spec": spec}));
         let mut other: Node<Id> = Node::new("b".into(), 32);
         let view = own.view(&shared);
-        let take = sent(other.add(Some(&view), &"pod/3".into(), &[9], true, |_| false));
+        let take = sent(other.add(Some(&view), None, &"pod/3".into(), &[9], true, |_| false));
         let taken = json!({"owner": "pod/3", "pods": [{"namespace": "shop", "name": "pod/3", "uid": "u", "node": "a"}]});
         let expected = json!([
             test("/metadata/uid", "block"),
             test("/spec/mode", "shared"),
-            test("/metadata/deletionTimestamp", Value::Null),
             test("/spec/slots/9/owner", ""),
+            test("/metadata/deletionTimestamp", Value::Null),
             replace("/spec/slots/9", taken),
         ]);
         assert_eq!(patch(&take, &shared), expected);
@@ -480,7 +468,7 @@ mod tests {
             test("/spec/slots/7/owner", "pod/2"),
             replace("/spec/slots/7", json!({"owner": "", "pods": []})),
         ]);
-        assert_eq!(patch(&free[0], &shared), expected);
+        assert_eq!(patch(&free[0].1, &shared), expected);
     }
 
     #[test]
@@ -518,12 +506,8 @@ mod tests {
         };
         // One more pod.
         let usage: Id = format!("{claim}/u/d/net1").into();
-        let of_claim = Owner {
-            node: "/claim".into(),
-            pod: claim.into(),
-        };
         let mut node: Node<Id> = Node::new("a".into(), 32);
-        let hold = node.hold(&own.view(&shared), 7, of_claim, &usage).unwrap();
+        let hold = node.hold(&own.view(&shared), 7, &usage, 2).unwrap();
         let new = json!({"namespace": "shop", "name": &*usage, "uid": "u", "node": "a"});
         let patch = context(&own, Some(&shared)).patch(&hold).unwrap();
         assert_eq!(
@@ -534,11 +518,10 @@ mod tests {
         spec["slots"][7]["pods"] = json!([source, target]);
         let moving = read(&spec);
         assert_eq!(context(&own, Some(&moving)).patch(&hold), None);
-        let kept: Vec<_> = match &moving.mode {
-            object::Mode::Shared(slots) => slots[7].pods[1..].to_vec(),
-            _ => Vec::new(),
-        };
-        let patch = leave(&moving, 7, Some(&mut kept.iter())).unwrap();
+        let mut other: Node<Id> = Node::new("c".into(), 32);
+        assert_eq!(other.hold(&own.view(&moving), 7, &usage, 2), None);
+        let ended = Node::new("b".into(), 32).free(&own.view(&moving), |_| false);
+        let patch = context(&own, Some(&moving)).patch(&ended[0].1).unwrap();
         assert_eq!(
             sorted(patch),
             expect(
@@ -546,8 +529,11 @@ mod tests {
                 json!({"owner": claim, "pods": [target]})
             )
         );
+        assert_eq!(own.view(&moving).free_claim(7, &claim.into()), None);
         spec["slots"][7]["pods"] = json!([]);
-        let patch = leave(&read(&spec), 7, None).unwrap();
+        let left = read(&spec);
+        let free = own.view(&left).free_claim(7, &claim.into()).unwrap();
+        let patch = context(&own, Some(&left)).patch(&free).unwrap();
         assert_eq!(sorted(patch), expect(&[], json!({"owner": "", "pods": []})));
     }
 
@@ -574,7 +560,22 @@ mod tests {
         let spec = json!({"schema": 1, "space": "", "first": "10.20.3.0", "turn": 2, "mode": "node", "wanted": ["b", "c"],
             "holder": {"node": "x", "uid": "1", "incarnation": "i"}});
         let block = stored(json!({"metadata": {"name": "10.20.3.0"}, "spec": spec}));
-        let patch = want(&block, "b");
-        assert_eq!(patch[3], add("/spec/wanted", json!(["c", "b"])));
+        let expected = json!([
+            test("/metadata/uid", "block"),
+            test("/spec/turn", 2),
+            test("/spec/mode", "node"),
+            add("/spec/wanted", json!(["c", "b"])),
+        ]);
+        assert_eq!(want(&block, "b"), expected);
+    }
+
+    #[test]
+    fn number_of_used_addresses_is_written_only_under_its_turn() {
+        let expected = json!([
+            test("/metadata/uid", "block"),
+            test("/spec/turn", 2),
+            add("/spec/used", "00000005"),
+        ]);
+        assert_eq!(report("block", 2, 5), expected);
     }
 }

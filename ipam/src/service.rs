@@ -11,7 +11,7 @@ mod entry;
 pub mod guest;
 mod housekeeping;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map};
 use std::net::IpAddr;
@@ -450,13 +450,14 @@ impl<A: Api> Service<A> {
         match step {
             Step::Read(name) => self.read(own, &name),
             Step::List => self.list(own, object::SPACE_LABEL, &object::space_label(space)),
-            Step::Free(name, request) => self.free(own, &name, &request),
+            Step::Free(name, request) => {
+                self.free(own, &name, &request)?;
+                self.let_go(&name)
+            }
             Step::AskForClaims(abandoned) => abandoned
                 .iter()
                 .try_for_each(|one| self.free_abandoned(own, one)),
-            Step::Want(name, patch) | Step::Leave(name, patch) => {
-                self.change(own, &name, &patch).map(drop)
-            }
+            Step::Want(name, patch) => self.change(own, &name, &patch).map(drop),
             Step::LookAgain(name) => {
                 std::thread::sleep(self.times.look_again);
                 self.read(own, &name)

@@ -12,7 +12,7 @@ use super::claims::Abandoned;
 use super::entry::Entry;
 use super::{State, Take, Times};
 use crate::claim::ClaimError;
-use crate::node::{self, Request};
+use crate::node::{self, Request, User};
 use crate::object::{self, Holder, Mode};
 use crate::range::{Block, Range};
 use crate::request::{Id, Own, want};
@@ -32,10 +32,8 @@ pub(super) enum Step {
     Granted(String, IpAddr),
     /// The request that the block's entry has pending is to be sent.
     Exchange(String, Request<Id>),
-    /// A slot whose node is gone is to be freed.
+    /// The use of a pod whose node is gone is to end.
     Free(String, Request<Id>),
-    /// A pod whose node is gone is to be taken from a claim's slot.
-    Leave(String, Value),
     /// Claims are to be read, and slots of those that are gone to be freed.
     AskForClaims(Vec<Abandoned>),
     /// The block is to be read.
@@ -210,7 +208,11 @@ impl State {
             }
             let view = own.view(block);
             let entry = entry(&mut self.entries, name, own, block.block, take.space);
-            if entry.node.pending.is_some() {
+            let ends = entry.ends(&take.owner);
+            if ends && take.read.insert(name.clone()) {
+                return Some(Step::Sweep(vec![name.clone()]));
+            }
+            if ends || entry.node.pending.is_some() {
                 is_pending = true;
                 continue;
             }
@@ -278,12 +280,7 @@ impl State {
                     }
                 }
                 Mode::Shared(_) => {
-                    let none = node::Node::new(own.holder.node.clone(), 32);
-                    let is_gone =
-                        |node: &Id| *node != own.holder.node && self.is_missing(node, times.gone);
-                    let mut requests = none.free(&view, is_gone).into_iter();
-                    let others = requests.find(|request| !is_of(request, &own.holder.node));
-                    if let Some(request) = others {
+                    if let Some((_, request)) = self.left(&view, own, times).next() {
                         return Some(Step::Free(name.clone(), request));
                     }
                 }
@@ -291,6 +288,19 @@ impl State {
             }
         }
         None
+    }
+
+    /// Returns what pods of nodes have left in a block whose Nodes are gone for long enough.
+    pub(super) fn left(
+        &self,
+        view: &node::Block<Id>,
+        own: &Own,
+        times: &Times,
+    ) -> impl Iterator<Item = (User<Id>, Request<Id>)> + use<> {
+        let none = node::Node::new(own.holder.node.clone(), 32);
+        let all = none.free(view, |node| self.is_missing(node, times.gone));
+        let own = own.holder.node.clone();
+        all.into_iter().filter(move |(user, _)| user.node != own)
     }
 
     /// Asks another node to share a block that has free addresses.
@@ -499,14 +509,6 @@ fn nodes(mode: &Mode) -> Vec<Id> {
     }
 }
 
-/// Returns whether a request frees a slot of this node.
-fn is_of(request: &Request<Id>, node: &Id) -> bool {
-    request
-        .tests
-        .iter()
-        .any(|test| matches!(test, node::Test::Slot(_, Some(owner)) if owner.node == *node))
-}
-
 /// Returns the step that reads what there is of the ranges: their one block, or all of the space.
 fn look(take: &Take<'_>, total: u128) -> Step {
     match place(take.list, 0) {
@@ -527,7 +529,7 @@ fn place(list: &[Range], mut place: u128) -> Option<Block> {
 }
 
 /// Returns all names, beginning at a place that the seed chooses.
-fn rotated<'a>(names: &'a [String], seed: &str) -> impl Iterator<Item = &'a String> {
+fn rotated<'a>(names: &'a [String], seed: &str) -> impl Iterator<Item = &'a String> + use<'a> {
     let start = hash(&[seed]) % (names.len() as u128).max(1);
     let (before, after) = names.split_at(usize::try_from(start).unwrap_or_default());
     after.iter().chain(before)

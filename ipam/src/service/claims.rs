@@ -4,11 +4,12 @@ use std::time::Instant;
 
 use super::choice::{Step, entry, hash};
 use super::{Api, ApiError, Failure, Service, State, Take, Times, chosen, now};
-use crate::claim::{self, Claim, ClaimError, MOST_PODS, Reference, Usage};
+use crate::claim::{self, Claim, ClaimError, MOST_PODS, Reference, Usage, slot_owner};
 use crate::config::{Definition, Sticky};
+use crate::node::User;
 use crate::object::{Mode, Slot, SlotPod};
 use crate::range::Range;
-use crate::request::{Own, leave};
+use crate::request::{Id, Own};
 use crate::wire::{Allocation, Grant};
 
 /// A claim without a pod, in a block, that may be gone.
@@ -51,19 +52,16 @@ impl State {
                 if !std::mem::replace(&mut take.has_asked_for_nodes, true) {
                     return Some(Step::ReadNodes(nodes));
                 }
-                let is_gone =
-                    |pod: &SlotPod| self.is_missing(&pod.node.as_str().into(), times.gone);
-                if !is_twice && let Some(gone) = others.iter().find(|pod| is_gone(pod)) {
-                    let mut left = slot.pods.iter().filter(|pod| pod != gone);
-                    let patch = leave(block, number, Some(&mut left))?;
-                    return Some(Step::Leave(name, patch));
+                let mut left = self.left(&own.view(block), own, times);
+                let of_claim = |user: &User<Id>| slot_owner(&user.pod) == owner;
+                if !is_twice && let Some((_, left)) = left.find(|(user, _)| of_claim(user)) {
+                    return Some(Step::Free(name, left));
                 }
                 return Some(Step::Refused(in_use(take.claim?, &others)));
             }
             let view = own.view(block);
             let entry = entry(&mut self.entries, &name, own, block.block, take.space);
-            if entry.ended.iter().any(|ended| *ended == *take.owner) {
-                // What was sent to end the use of before must not end this one.
+            if entry.ends(&take.owner) {
                 return Some(if take.read.insert(name.clone()) {
                     Step::Sweep(vec![name])
                 } else {
@@ -244,49 +242,6 @@ impl<A: Api> Service<A> {
         let _ = self.api.patch_claim(namespace, name, &patch);
     }
 
-    /// Takes pods of this node whose use has ended from a claim's slot. Returns whether there was one.
-    pub(super) fn leave_claims(&self, own: &Own, name: &str) -> Result<bool, Failure> {
-        let answers = self.answers();
-        let patch = {
-            let state = self.lock();
-            let (Some(block), Some(entry)) = (state.known.get(name), state.entries.get(name))
-            else {
-                return Ok(false);
-            };
-            let Mode::Shared(slots) = &block.mode else {
-                return Ok(false);
-            };
-            let mut slots = slots.iter().enumerate();
-            slots.find_map(|(number, slot)| {
-                // A pod's own slot is freed by the protocol of its block.
-                Reference::parse(&slot.owner)?;
-                let is_over = |pod: &SlotPod| {
-                    let usage = usage_of(slot, pod);
-                    *pod.node == *own.holder.node && entry.ended.contains(&usage)
-                };
-                slot.pods.iter().any(is_over).then(|| {
-                    let mut left = slot.pods.iter().filter(|pod| !is_over(pod));
-                    leave(block, number, Some(&mut left))
-                })?
-            })
-        };
-        let Some(patch) = patch else {
-            return Ok(false);
-        };
-        match self.api.patch(name, &patch) {
-            Ok(object) => self.seen(own, name, Some(&object), answers)?,
-            Err(ApiError::Refused(_)) => self.read(own, name)?,
-            Err(error) => {
-                if let Some(entry) = self.lock().entries.get_mut(name) {
-                    // It may be made yet: until then the same use must not begin again.
-                    entry.open_until = Some(Instant::now() + self.times.settled);
-                }
-                return Err(error.into());
-            }
-        }
-        Ok(true)
-    }
-
     /// Frees slots of claims that are gone, of those that this node looks after.
     pub(super) fn settle_claims(&self, own: &Own, name: &str) -> Result<(), Failure> {
         let is_looked_after = |state: &State| {
@@ -332,7 +287,7 @@ impl<A: Api> Service<A> {
         own: &Own,
         (name, number, reference): &Abandoned,
     ) -> Result<(), Failure> {
-        let patch = {
+        let request = {
             let object = self.api.claim(&reference.namespace, &reference.name)?;
             let state = self.lock();
             let Some(block) = state.known.get(name) else {
@@ -342,19 +297,13 @@ impl<A: Api> Service<A> {
             if !claim::is_over(object.as_ref(), reference, block.block.address(slot)) {
                 return Ok(());
             }
-            let is_its = match &block.mode {
-                Mode::Shared(slots) => {
-                    let slot = &slots[*number];
-                    slot.owner == reference.owner() && slot.pods.is_empty()
-                }
-                _ => false,
-            };
-            leave(block, *number, None).filter(|_| is_its)
+            own.view(block)
+                .free_claim(*number, &reference.owner().into())
         };
-        let Some(patch) = patch else {
+        let Some(request) = request else {
             return Ok(());
         };
-        if !self.change(own, name, &patch)? {
+        if !self.free(own, name, &request)? {
             return Ok(());
         }
         if let Some(entry) = self.lock().entries.get_mut(name) {
@@ -388,20 +337,6 @@ impl<A: Api> Service<A> {
         let mut entries = state.entries.values();
         entries.any(|entry| !entry.claims.is_empty())
     }
-}
-
-/// Returns the name of a pod's use of a slot: that of a pod's own slot is its owner.
-pub(super) fn usage_of(slot: &Slot, pod: &SlotPod) -> String {
-    if pod.interface.is_empty() {
-        return slot.owner.clone();
-    }
-    let (owner, pod, interface) = (&*slot.owner, &*pod.uid, &*pod.interface);
-    Usage {
-        owner,
-        pod,
-        interface,
-    }
-    .text()
 }
 
 /// Returns the lists of ranges of a claim: its own addresses, once it has some.

@@ -135,7 +135,7 @@ fn contradicted(entry: &Entry, node: &Id, block: Option<&Block<Id>>) -> u32 {
         Some(Mode::Node(holder)) => holder == node || **holder == *CLOSED,
         Some(Mode::Shared(owners)) => owners[one.slot as usize]
             .as_ref()
-            .is_some_and(|owner| *owner.pod == *slot_owner(&one.owner)),
+            .is_some_and(|owner| **owner.name() == *slot_owner(&one.owner)),
     };
     let given = entry.uses.iter().filter(|one| !one.is_asked);
     let wrong = given.filter(|one| !is_right(one));

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use super::now;
-use crate::claim::Usage;
+use crate::claim::{MOST_PODS, Usage};
 use crate::node::{self, Answer, Change, Mode, Node, Outcome, Record as Held, Request};
 use crate::object::{self, AddressBlock, SlotPod};
 use crate::range::{BLOCK_SIZE, Block, parse_address};
@@ -154,7 +154,8 @@ impl Entry {
         report: Instant,
     ) -> Option<usize> {
         let slots = self.order(slots);
-        let Answer::Granted(slot) = self.node.add(None, owner, &slots, false, |_| false) else {
+        let Answer::Granted(slot) = self.node.add(None, None, owner, &slots, false, |_| false)
+        else {
             return None;
         };
         self.next_slot = slot + 1;
@@ -174,7 +175,9 @@ impl Entry {
         is_gone: bool,
     ) -> Option<Request<Id>> {
         let slots = self.order(slots);
-        let answer = self.node.add(seen, owner, &slots, shares, |_| is_gone);
+        let claim = Usage::parse(owner).map(|usage| usage.owner.into());
+        let claim = claim.as_ref();
+        let answer = (self.node).add(seen, claim, owner, &slots, shares, |_| is_gone);
         let Answer::Send(request) = answer else {
             return None;
         };
@@ -188,6 +191,11 @@ impl Entry {
         Some(request)
     }
 
+    /// Returns whether a use of this owner is still to be ended: what was sent for that must not end the next one.
+    pub(super) fn ends(&self, owner: &str) -> bool {
+        self.ended.iter().any(|ended| ended == owner)
+    }
+
     /// Returns the request that adds the pod to those of a claim's slot.
     pub(super) fn hold(
         &mut self,
@@ -196,11 +204,7 @@ impl Entry {
         owner: &Id,
         allocation: &Allocation,
     ) -> Option<Request<Id>> {
-        let node::Mode::Shared(owners) = &seen.mode else {
-            return None;
-        };
-        let claim = owners.get(slot)?.clone()?;
-        let request = self.node.hold(seen, slot, claim, owner)?;
+        let request = self.node.hold(seen, slot, owner, MOST_PODS)?;
         self.uses.push(new_use(slot, owner, allocation, true));
         Some(request)
     }

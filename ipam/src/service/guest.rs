@@ -24,7 +24,7 @@ use crate::guest::{
 use crate::guest::{pool, reservation};
 use crate::object::{self, AddressBlock, Mode};
 use crate::range::{Block, Range};
-use crate::request::leave;
+use crate::request::free;
 use crate::wire::{Allocation, Attachment, Grant};
 
 /// What the guest asks the API server for, by the paths of objects.
@@ -635,7 +635,7 @@ impl<A: Objects> Guest<A> {
             };
             let slot = block.slot(address).unwrap_or_default() as usize;
             let is_own = slots.get(slot).is_some_and(|slot| slot.owner == owner);
-            let Some(patch) = leave(&seen, slot, None).filter(|_| is_own) else {
+            let Some(patch) = free(&seen, slot).filter(|_| is_own) else {
                 return Ok(());
             };
             match self.api.patch(&place, &patch) {

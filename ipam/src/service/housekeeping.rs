@@ -7,11 +7,10 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::choice::holder_key;
-use super::claims::usage_of;
 use super::entry::Entry;
 use super::{Api, ApiError, Context, Failure, Service, State};
-use crate::claim::slot_owner;
-use crate::node::{self, Change, Mode, Request, Test};
+use crate::claim::{Usage, slot_owner, usage_of};
+use crate::node::{self, Mode, Request, User};
 use crate::object::{self, AddressBlock, SlotPod};
 use crate::range::Block;
 use crate::request::{Id, Own, report};
@@ -116,19 +115,43 @@ impl<A: Api> Service<A> {
                     return Ok(());
                 };
                 let view = state.known.get(name).map(|known| own.view(known));
-                let request = view.and_then(|view| ended_slot(entry, &view));
+                let request = view.and_then(|view| ended_use(entry, &view));
                 let is_done = entry.ended.is_empty() && entry.open_until.is_none();
                 (request, entry.ended.clone(), is_done)
             };
-            if let Some(request) = request {
-                self.free(&own, name, &request)?;
+            if let Some((user, request)) = request {
+                self.end_use(&own, name, &user, &request)?;
             } else if !has_read && !is_done {
                 has_read = true;
                 self.read(&own, name)?;
-            } else if is_done || !self.leave_claims(&own, name)? {
+            } else {
                 return self.end_sweep(&own, name, &over);
             }
         }
+    }
+
+    /// Ends the use of a pod of this node. When that fails it may be made yet, and until then the same use must not begin again.
+    fn end_use(
+        &self,
+        own: &Own,
+        name: &str,
+        user: &User<Id>,
+        request: &Request<Id>,
+    ) -> Result<(), Failure> {
+        let outcome = self.free(own, name, request);
+        if let Some(entry) = self.lock().entries.get_mut(name) {
+            let is_claim = Usage::parse(&user.pod).is_some();
+            match &outcome {
+                Err(_) => entry.open_until = Some(Instant::now() + self.times.settled),
+                // Another request of the same owner may be made yet, as long as an outcome is open.
+                Ok(true) if !is_claim && entry.open_until.is_none() => {
+                    entry.ended.retain(|ended| *ended != *user.pod);
+                }
+                _ => {}
+            }
+        }
+        outcome?;
+        self.let_go(name)
     }
 
     /// These owners have no slot any more, unless an outcome is still open.
@@ -161,37 +184,24 @@ impl<A: Api> Service<A> {
         self.settle_claims(own, name)
     }
 
-    /// Frees a slot of a shared block, if its owner is still the one that was read.
-    pub(super) fn free(&self, own: &Own, name: &str, request: &Request<Id>) -> Result<(), Failure> {
+    /// Frees a slot of a shared block, or ends the use of one, if it is still as it was read. Returns false when it is not.
+    pub(super) fn free(
+        &self,
+        own: &Own,
+        name: &str,
+        request: &Request<Id>,
+    ) -> Result<bool, Failure> {
         let patch = {
             let state = self.lock();
             let Some(seen) = state.known.get(name) else {
-                return Ok(());
+                return Ok(false);
             };
-            let context = Context {
-                own,
-                space: &seen.space,
-                block: seen.block,
-                seen: Some(seen),
-                pod: &|_| None,
-            };
-            context.patch(request)
+            patch_of(own, seen, request)
         };
-        let Some(patch) = patch else {
-            return self.read(own, name);
-        };
-        if !self.change(own, name, &patch)? {
-            return Ok(());
+        match patch {
+            Some(patch) => self.change(own, name, &patch),
+            None => self.read(own, name).map(|()| false),
         }
-        let (_, owner) = freed(request).unzip();
-        if let Some(entry) = self.lock().entries.get_mut(name) {
-            // Another request of the same owner may be made yet, as long as an outcome is open.
-            let is_open = entry.open_until.is_some();
-            entry
-                .ended
-                .retain(|ended| is_open || Some(ended.as_str()) != owner);
-        }
-        self.let_go(name)
     }
 
     /// Writes how many addresses of a held block are used, for those who read it.
@@ -349,14 +359,7 @@ impl<A: Api> Service<A> {
         seen: &AddressBlock,
         request: &Request<Id>,
     ) -> Result<Option<Value>, ApiError> {
-        let context = Context {
-            own,
-            space: &seen.space,
-            block: seen.block,
-            seen: Some(seen),
-            pod: &|_| None,
-        };
-        match context.patch(request) {
+        match patch_of(own, seen, request) {
             // Without finalizers a deleted block is gone.
             Some(patch) => self.api.patch(name, &patch).map(|_| None),
             None => self.api.delete(name, &seen.uid, &seen.resource_version),
@@ -531,20 +534,20 @@ impl<A: Api> Service<A> {
     }
 }
 
-/// Returns the request that frees the slot of an owner whose use has ended.
-fn ended_slot(entry: &Entry, view: &node::Block<Id>) -> Option<Request<Id>> {
-    let requests = entry.node.free(view, |_| false).into_iter();
-    let mut requests = requests.filter(|request| {
-        let owner = freed(request).map(|(_, owner)| owner);
-        owner.is_some_and(|owner| entry.ended.iter().any(|ended| ended == owner))
-    });
-    requests.find(|request| matches!(request.change, Change::Slot(_, None)))
+/// Returns the patch of a request that no pod waits for.
+fn patch_of(own: &Own, seen: &AddressBlock, request: &Request<Id>) -> Option<Value> {
+    let context = Context {
+        own,
+        space: &seen.space,
+        block: seen.block,
+        seen: Some(seen),
+        pod: &|_| None,
+    };
+    context.patch(request)
 }
 
-/// Returns the slot and the owner that a request frees.
-fn freed(request: &Request<Id>) -> Option<(usize, &str)> {
-    request.tests.iter().find_map(|test| match test {
-        Test::Slot(slot, Some(owner)) => Some((*slot, &*owner.pod)),
-        _ => None,
-    })
+/// Returns the request that ends a use of this node which is over.
+fn ended_use(entry: &Entry, view: &node::Block<Id>) -> Option<(User<Id>, Request<Id>)> {
+    let mut all = entry.node.free(view, |_| false).into_iter();
+    all.find(|(user, _)| entry.ends(&user.pod))
 }

@@ -23,7 +23,7 @@ use ipam::{
     },
     object::{self, POOL_OWNER},
     range::BLOCK_SIZE,
-    request::{leave, want},
+    request::{free, want},
 };
 use plan::netconf::Netconf;
 use serde::Serialize;
@@ -606,7 +606,7 @@ async fn stop(cluster: &Cluster, seen: &Seen) -> anyhow::Result<()> {
         };
         let slots = slots.iter().enumerate();
         let of_pools = slots.filter(|(_, slot)| slot.owner.starts_with(POOL_OWNER));
-        let patches = of_pools.filter_map(|(slot, _)| leave(block, slot, None));
+        let patches = of_pools.filter_map(|(slot, _)| free(block, slot));
         patches.map(|patch| (name(block), patch)).collect()
     });
     let patches: Vec<_> = written.collect();

@@ -39,7 +39,7 @@ pub(crate) struct Args {
 enum Part {
     /// What a change must pass
     Change,
-    /// A check for arm, fuzzing, faults, the oldest kernel, migrations, hundreds of nodes, cosign
+    /// A check for arm, fuzzing, simulated addresses, faults, the oldest kernel, migrations, hundreds of nodes, cosign
     Long,
     /// Suites on the programs for arm64, emulated
     Arm64,
@@ -159,6 +159,10 @@ fn long(install: bool) -> anyhow::Result<()> {
         install,
     })?;
     let project = Project::open()?;
+    // A million allocations of a new seed, which is printed, and histories that are too many for a change.
+    let shell = project.shell()?;
+    let tests = ["--package=ipam", "--lib", "--", "--ignored", "--nocapture"];
+    cmd!(shell, "cargo test --locked --release {tests...}").run()?;
     let dist = e2e::dist_of(&project, None, install)?;
     let one = |suite, words: &[&str]| e2e::one(&project, suite, &dist, install, words);
     one(e2e::Suite::Chart, &["--long"])?;
