@@ -37,6 +37,11 @@ use crate::{
     validate,
 };
 
+/// The label of the pools' namespace. From `adopted` on nobody makes reservations, from `closed` on those of the blocks are made, and from
+/// `open` on they are complete and pools give addresses.
+const MARK: &str = "ipam.multus-rs.cni.cncf.io/pools";
+const CLOSED: &str = "closed";
+const OPEN: &str = "open";
 const GROUP: (&str, &str) = ("whereabouts.cni.cncf.io", "v1alpha1");
 /// Whom holders are asked to share their blocks for; no node has this name.
 const ASKING: &str = "/return";
@@ -90,6 +95,8 @@ struct Report {
 /// What both commands read.
 struct Seen {
     pools: Vec<StoredPool>,
+    /// The label of their namespace.
+    mark: String,
     /// The pods of reservations by their names.
     reservations: BTreeMap<String, String>,
     snapshot: Snapshot,
@@ -109,7 +116,7 @@ pub(super) async fn adopt(
     let has = |word| seen.has(word);
     if has(RETURNING) {
         ensure!(
-            !seen.pools.iter().any(|pool| pool.word.is_empty()),
+            seen.mark != OPEN,
             "pools are going back already: finish it with kubectl multus ipam return whereabouts --yes"
         );
         return reopen(args, cluster, &seen, output).await;
@@ -130,6 +137,7 @@ pub(super) async fn adopt(
     if !is_begun {
         let assign = |pool: &StoredPool| pool.assign(ADOPTING, &seen.space_to_be(pool));
         stamp(cluster, StoredPool::is_open, assign).await?;
+        mark(cluster, &seen, ADOPTED).await?;
         // Requests of a run that was interrupted may be made meanwhile.
         for attempt in 0.. {
             seen = Seen::read(cluster).await?;
@@ -190,6 +198,7 @@ async fn reopen(
         done: "in blocks again",
     };
     if args.common.yes {
+        mark(cluster, seen, ADOPTED).await?;
         patch_blocks(cluster, &patches).await?;
         let pools = seen.pools.iter();
         let patches: Vec<_> = pools
@@ -228,7 +237,7 @@ pub(super) async fn give_back(
         }
         return finish(&report, output);
     }
-    let is_written = seen.has("");
+    let is_written = seen.mark == OPEN && !seen.has(ADOPTED);
     let mut blocks = seen.blocks();
     if seen.pools.iter().all(StoredPool::is_open)
         && !blocks.any(|block| matches!(block.mode, Mode::Closed(_)))
@@ -244,6 +253,9 @@ pub(super) async fn give_back(
         stamp(cluster, is_meant, |pool| pool.stamp(RETURNING)).await?;
         report.blocks = close(cluster).await?;
     }
+    if !is_written {
+        mark(cluster, &seen, CLOSED).await?;
+    }
     let mut has_reservations = is_written;
     loop {
         let (seen, back) = closed(cluster).await?;
@@ -258,6 +270,7 @@ pub(super) async fn give_back(
         report.addresses = back.addresses;
         if !std::mem::replace(&mut has_reservations, true) {
             write_reservations(cluster, &seen, &back).await?;
+            mark(cluster, &seen, OPEN).await?;
         }
         let patches = seen.pools.iter().zip(&back.allocations);
         let patches: Vec<_> = patches
@@ -301,7 +314,19 @@ impl Seen {
         let pools = pools.context("the cluster has no pools of whereabouts")?;
         let pools = pools.iter().map(StoredPool::parse);
         let pools: Vec<_> = pools.collect::<Result<_, _>>()?;
-        ensure!(!pools.is_empty(), "the cluster has no pools of whereabouts");
+        let first = pools
+            .first()
+            .context("the cluster has no pools of whereabouts")?;
+        ensure!(
+            pools.iter().all(|pool| pool.namespace == first.namespace),
+            "there are pools in several namespaces, of which daemons use one (ipam.whereaboutsNamespace): delete those that nobody uses"
+        );
+        let namespace = cluster.object(("", "v1"), "Namespace", "namespaces", "", &first.namespace);
+        let namespace = namespace
+            .await
+            .map_err(|reason| anyhow!("cannot read namespace {}: {reason}", first.namespace))?;
+        let mark =
+            namespace.and_then(|one| Some(one["metadata"]["labels"][MARK].as_str()?.to_owned()));
         let kind = "OverlappingRangeIPReservation";
         let reservations = cluster.all(GROUP, kind, RESERVATIONS).await;
         let reservations =
@@ -348,6 +373,7 @@ impl Seen {
         });
         Ok(Self {
             pools,
+            mark: mark.unwrap_or_default(),
             reservations,
             definitions,
             pods: pods.collect(),
@@ -425,7 +451,7 @@ impl Seen {
     }
 
     fn obstacles_of_return(&self) -> Vec<String> {
-        let mut all = Vec::new();
+        let mut all = texts(&moving::late(&self.pools));
         for pool in &self.pools {
             all.extend(pool.blocks().err().map(|obstacle| obstacle.to_string()));
             let networks = self.snapshot.networks.iter();
@@ -529,6 +555,20 @@ async fn stamp(
     }
 }
 
+/// Marks the namespace of the pools, so that the chart's policy knows who gives their addresses.
+async fn mark(cluster: &Cluster, seen: &Seen, word: &str) -> anyhow::Result<()> {
+    let path = format!("/metadata/labels/{}", MARK.replace('/', "~1"));
+    // Each namespace has a label with its name.
+    let label = json!([{"op": "add", "path": path, "value": word}]);
+    let name = &seen.pools[0].namespace;
+    let marked = cluster
+        .write(Write::Patch("/api/v1/namespaces", name, &label))
+        .await;
+    marked.map_err(|reason| {
+        anyhow!("cannot label the namespace of the pools: {reason}; run the command again")
+    })
+}
+
 async fn patched_pools(
     cluster: &Cluster,
     patches: &[(&StoredPool, Value)],
@@ -611,6 +651,7 @@ async fn stop(cluster: &Cluster, seen: &Seen) -> anyhow::Result<()> {
     });
     let patches: Vec<_> = written.collect();
     patch_blocks(cluster, &patches).await?;
+    mark(cluster, seen, OPEN).await?;
     let begun = seen.pools.iter().filter(|pool| pool.word == ADOPTING);
     let patches: Vec<_> = begun.map(|pool| (pool, pool.reopen(None))).collect();
     patch_pools(cluster, &patches).await

@@ -251,6 +251,11 @@ fn pools_are_not_moved_without_yes_or_past_an_obstacle() {
             (&*all, 200, list(&json!([pool]))),
             (&*reservations, 200, list(&json!([]))),
             ("/apis/apps/v1/daemonsets", 200, list(programs)),
+            (
+                "/api/v1/namespaces/kube-system",
+                200,
+                json!({"metadata": {"name": "kube-system"}}),
+            ),
         ];
         cluster(&json!([pod("web", "10.40.0.1")]), &others)
     };

@@ -297,7 +297,7 @@ impl Moving<'_> {
         let [common, ..] = ranges();
         let config = json!({"cniVersion": "1.0.0", "name": "lan", "type": "macvlan", "ipam": guest::with_flat_file(common)});
         let added = member.whereabouts(&self.fleet.reference, "ADD", "refused", &config);
-        fails(added, "the addresses of this pool are in blocks")
+        fails(added, "the addresses of all pools are in blocks")
     }
 
     fn give_back(&self, pods: &Pods) -> anyhow::Result<()> {
