@@ -594,21 +594,13 @@ async fn patch_pools(cluster: &Cluster, patches: &[(&StoredPool, Value)]) -> any
 }
 
 async fn patch_blocks(cluster: &Cluster, patches: &[(String, Value)]) -> anyhow::Result<()> {
-    let writes = patches
-        .iter()
-        .map(|(name, patch)| Write::Patch(object::PATH, name, patch));
-    wrote_blocks(cluster.write_all(writes).await)
-}
-
-fn wrote_blocks(outcome: Result<usize, String>) -> anyhow::Result<()> {
-    match outcome {
-        Ok(0) => Ok(()),
-        Ok(changed) => bail!(
-            "{} changed meanwhile: run the command again",
-            counted(changed, "block")
-        ),
-        Err(reason) => bail!("cannot write a block: {reason}; run the command again"),
-    }
+    let changed = put(cluster, &[], patches).await?;
+    ensure!(
+        changed == 0,
+        "{} changed meanwhile: run the command again",
+        counted(changed, "block")
+    );
+    Ok(())
 }
 
 /// Writes the blocks of an adoption that are not as they have to be. Returns how many somebody else has written meanwhile.
@@ -627,6 +619,15 @@ async fn write_blocks(
             None => objects.push(moving::block(space, *block, "shared", slots)),
         }
     }
+    put(cluster, &objects, &patches).await
+}
+
+/// Makes blocks and changes others. Returns how many somebody else has written meanwhile.
+async fn put(
+    cluster: &Cluster,
+    objects: &[Value],
+    patches: &[(String, Value)],
+) -> anyhow::Result<usize> {
     let creations = objects
         .iter()
         .map(|object| Write::Create(object::PATH, object));
@@ -691,16 +692,8 @@ async fn close(cluster: &Cluster) -> anyhow::Result<usize> {
         if patches.is_empty() && objects.is_empty() && held.is_none() {
             return Ok(count);
         }
-        let creations = objects
-            .iter()
-            .map(|object| Write::Create(object::PATH, object));
-        let patches = patches
-            .iter()
-            .map(|(name, patch)| Write::Patch(object::PATH, name, patch));
         // What has changed is read again.
-        let written = cluster.write_all(creations.chain(patches)).await;
-        written
-            .map_err(|reason| anyhow!("cannot close a block: {reason}; run the command again"))?;
+        put(cluster, &objects, &patches).await?;
         tokio::time::sleep(LOOK_AGAIN).await;
     }
     bail!(
