@@ -310,26 +310,23 @@ impl<A: Api> Service<A> {
         })
     }
 
-    /// Gives an address of each of these ranges in its space, or none: of pools whose addresses are in blocks. Returns also whether the API
-    /// server has answered meanwhile about blocks of this node.
-    pub fn add_of_pools(
+    /// Gives an address of each of these ranges in its space, or none: of pools whose addresses are in blocks.
+    fn add_of_pools(
         &self,
         allocation: &Allocation,
         ranges: &[(String, Range)],
-    ) -> Result<(Vec<Grant>, bool), Failure> {
-        let answers = self.answers();
+    ) -> Result<Vec<Grant>, Failure> {
         let lists = ranges
             .iter()
             .map(|(space, range)| (space, vec![range.clone()]));
         let lists: Vec<_> = lists.collect();
         let noted = lists.iter().map(|(space, list)| (space.as_str(), list));
-        let granted = self.give(allocation, noted, || {
+        self.give(allocation, noted, || {
             let taken = lists.iter().map(|(space, list)| {
                 self.take_all(allocation, space, std::slice::from_ref(list), None)
             });
             Ok(taken.collect::<Result<Vec<_>, _>>()?.concat())
-        })?;
-        Ok((granted, self.answers() != answers))
+        })
     }
 
     /// Gives what an ADD takes of these lists of ranges, all of it or nothing.
@@ -786,6 +783,25 @@ impl<A: Api> Service<A> {
     /// The store is locked after the state, where both are.
     fn store(&self) -> MutexGuard<'_, Store> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<A: Api> guest::Blocks for Service<A> {
+    fn add(
+        &self,
+        allocation: &Allocation,
+        ranges: &[(String, Range)],
+    ) -> Result<Vec<Grant>, Failure> {
+        self.add_of_pools(allocation, ranges)
+    }
+
+    fn end(&self, attachment: &Attachment) {
+        // A failure leaves it to the DEL that the runtime sends.
+        let _ = self.release(attachment);
+    }
+
+    fn answers(&self) -> u64 {
+        self.lock().answers
     }
 }
 

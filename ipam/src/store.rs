@@ -99,6 +99,8 @@ pub struct Use {
     pub is_shared: bool,
     /// Whether the request for the address is under way: no pod has it yet.
     pub is_asked: bool,
+    /// It is an address of an adopted pool, which a return takes from its block.
+    pub is_of_pool: bool,
 }
 
 /// What a file said.
@@ -189,6 +191,7 @@ impl Use {
             since: value.get("since")?.as_u64()?,
             is_shared: is("shared"),
             is_asked: is("asked"),
+            is_of_pool: is("pool"),
         })
     }
 
@@ -197,6 +200,7 @@ impl Use {
         json!({
             "slot": self.slot, "owner": self.owner, "container": container, "ifname": ifname, "pod": self.pod.value(),
             "network": self.network, "since": self.since, "shared": self.is_shared, "asked": self.is_asked,
+            "pool": self.is_of_pool,
         })
     }
 }
@@ -412,6 +416,7 @@ mod tests {
             since: 1,
             is_shared: false,
             is_asked: false,
+            is_of_pool: true,
         });
         record
     }

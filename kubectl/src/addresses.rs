@@ -55,7 +55,7 @@ enum Command {
     Adopt(pools::AdoptArgs),
     /// Move the addresses of blocks back into the pools of whereabouts
     #[command(
-        after_help = format!("Examples:\n  kubectl multus ipam return whereabouts\n  kubectl multus ipam return whereabouts --yes\n\nPods keep their addresses. Ranges may have 2048 blocks, as a /16 has. At its end the command waits until no request of before can be\nmade any more, and removes the blocks. Interrupted, it goes on when it is run again.\n\nExit status: 0 the pools give addresses, 1 they do not, also without --yes, 2 wrong command line, 3 the cluster could not be read")
+        after_help = format!("Examples:\n  kubectl multus ipam return whereabouts\n  kubectl multus ipam return whereabouts --yes\n\nPods keep their addresses. Starting pods wait some seconds meanwhile. Interrupted, the command goes on when it is run again.\n\nExit status: 0 the pools give addresses, 1 they do not, also without --yes, 2 wrong command line, 3 the cluster could not be read")
     )]
     Return(pools::Args),
 }

@@ -15,9 +15,6 @@ use crate::object::{self, AddressBlock, Mode, POOL_OWNER, SCHEMA, Slot, SlotPod}
 use crate::range::{BLOCK_SIZE, Block, Subnet};
 use crate::request::slot_pod;
 
-/// So many blocks a range may have that becomes a pool again, each of which has to be closed: those of a /16.
-pub const MOST_BLOCKS: u128 = 2048;
-
 /// A pool as it was read.
 #[derive(Clone, Debug)]
 pub struct StoredPool {
@@ -74,10 +71,6 @@ pub enum Obstacle {
         block: String,
         claim: String,
     },
-    #[error(
-        "IPPool {pool} has the range {subnet}: ranges of more than 2048 blocks, as a /16 has, do not go back"
-    )]
-    Large { pool: String, subnet: Subnet },
     #[error(
         "{address} of pod {pod} is in the ranges of several pools, and the definition that gave it is not known: delete the pod"
     )]
@@ -176,24 +169,6 @@ impl StoredPool {
             steps.push(json!({"op": "remove", "path": path("annotations", SPACE)}));
         }
         steps.into()
-    }
-
-    /// Returns the blocks of its range.
-    pub fn blocks(&self) -> Result<impl Iterator<Item = Block> + use<>, Obstacle> {
-        let last = self.subnet.offset(self.subnet.last()).unwrap_or_default();
-        let first = Block::of(self.subnet.first());
-        let count = last / u128::from(BLOCK_SIZE) + 1;
-        if count > MOST_BLOCKS {
-            return Err(Obstacle::Large {
-                pool: self.name.clone(),
-                subnet: self.subnet,
-            });
-        }
-        let subnet = self.subnet;
-        Ok((0..count).map(move |place| {
-            let address = subnet.at(place * u128::from(BLOCK_SIZE));
-            address.map_or(first, Block::of)
-        }))
     }
 
     /// Returns whether a subnet has addresses of its range.

@@ -130,12 +130,14 @@ fn used(space: &str, list: &[Range], entries: &BTreeMap<String, Entry>) -> usize
 /// not got yet is no use.
 fn contradicted(entry: &Entry, node: &Id, block: Option<&Block<Id>>) -> u32 {
     let is_right = |one: &Use| match block.map(|block| &block.mode) {
-        None => false,
-        // An address of a closed block is that of a pool.
-        Some(Mode::Node(holder)) => holder == node || **holder == *CLOSED,
-        Some(Mode::Shared(owners)) => owners[one.slot as usize]
-            .as_ref()
-            .is_some_and(|owner| **owner.name() == *slot_owner(&one.owner)),
+        // The pools have gone back, and have the address.
+        None => one.is_of_pool,
+        Some(Mode::Node(holder)) if **holder == *CLOSED => one.is_of_pool,
+        Some(Mode::Node(holder)) => holder == node,
+        Some(Mode::Shared(owners)) => match &owners[one.slot as usize] {
+            Some(owner) => **owner.name() == *slot_owner(&one.owner),
+            None => one.is_of_pool,
+        },
     };
     let given = entry.uses.iter().filter(|one| !one.is_asked);
     let wrong = given.filter(|one| !is_right(one));

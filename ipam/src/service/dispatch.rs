@@ -31,13 +31,7 @@ impl<A: Api, O: Objects> Services<A, O> {
                 answer(Err(Failure::NotServed))
             }
             (Ask::Allocate(allocation), Some(guest)) if guest::serves(&allocation.ipam) => {
-                let blocks = |ranges: &[_]| self.blocks.add_of_pools(allocation, ranges);
-                let granted = guest.add(allocation, blocks);
-                if granted.is_err() {
-                    // The failure is reported, and the runtime sends a DEL besides.
-                    let _ = self.blocks.del(&allocation.attachment);
-                }
-                answer(granted)
+                answer(guest.add(allocation, &self.blocks))
             }
             (Ask::ReleaseFrom(from), Some(guest)) => {
                 let freed = guest.del(&from.attachment, Some(from));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Instant;
 
-use super::now;
+use super::{guest, now};
 use crate::claim::{MOST_PODS, Usage};
 use crate::node::{self, Answer, Change, Mode, Node, Outcome, Record as Held, Request};
 use crate::object::{self, AddressBlock, SlotPod};
@@ -329,5 +329,6 @@ fn new_use(slot: usize, owner: &Id, allocation: &Allocation, is_asked: bool) -> 
         since: now(),
         is_shared: is_asked,
         is_asked,
+        is_of_pool: guest::serves(&allocation.ipam),
     }
 }

@@ -39,6 +39,20 @@ pub trait Objects: Send + Sync {
     fn delete(&self, path: &str, options: &Value) -> Result<(), ApiError>;
 }
 
+/// The node's service of blocks, which has the addresses of adopted pools.
+pub trait Blocks {
+    /// Gives an address of each range in its space, or none.
+    fn add(
+        &self,
+        allocation: &Allocation,
+        ranges: &[(String, Range)],
+    ) -> Result<Vec<Grant>, Failure>;
+    /// Ends what an attachment has got.
+    fn end(&self, attachment: &Attachment);
+    /// Returns how many answers of the API server about blocks of this node there were.
+    fn answers(&self) -> u64;
+}
+
 /// The guest of a node.
 pub struct Guest<A> {
     api: A,
@@ -61,6 +75,9 @@ struct State {
     is_at_home: bool,
     /// The spaces of pools that were in blocks when they were read.
     adopted: BTreeMap<String, String>,
+    /// How many answers about blocks there were before pools were read that were adopted. What the node has got of blocks since then is
+    /// perhaps from after a return, which does not see it.
+    read_at: u64,
     /// Blocks in which slots were freed that are perhaps the last.
     freed: BTreeSet<(String, Block)>,
 }
@@ -123,12 +140,11 @@ impl<A: Objects> Guest<A> {
         })
     }
 
-    /// Gives an address of each range, or none. `blocks` gives addresses of ranges that are in blocks, each with its
-    /// space, and says whether it has asked the API server for them.
+    /// Gives an address of each range, or none.
     pub fn add(
         &self,
         allocation: &Allocation,
-        blocks: impl Fn(&[(String, Range)]) -> Result<(Vec<Grant>, bool), Failure>,
+        blocks: &impl Blocks,
     ) -> Result<Vec<Grant>, Failure> {
         let definition = Definition::parse(&allocation.ipam)?;
         if allocation.pod.name.is_empty() || allocation.pod.namespace.is_empty() {
@@ -140,11 +156,12 @@ impl<A: Objects> Guest<A> {
         let _turn = self.turn(attachment, deadline)?;
         let granted = self.begin(allocation, &definition).and_then(|()| {
             if let Some(spaces) = self.remembered(&definition) {
-                let granted = self.add_of_blocks(attachment, &definition, spaces, &blocks);
-                if !matches!(granted, Err(Failure::Full(_))) {
+                let granted = self.add_of_blocks(allocation, &definition, spaces, blocks);
+                if !matches!(granted, Err(Failure::Full(_) | Failure::Moving)) {
                     return granted;
                 }
                 // Blocks are closed once the pools have gone back.
+                blocks.end(attachment);
                 self.lock().adopted.clear();
             }
             let ranges = definition.ranges.iter();
@@ -154,34 +171,39 @@ impl<A: Objects> Guest<A> {
             if !matches!(granted, Err(Failure::Moving)) {
                 return granted;
             }
-            let spaces = self.spaces(&definition, deadline)?;
-            self.add_of_blocks(attachment, &definition, spaces, &blocks)
+            let spaces = self.spaces(&definition, deadline, blocks)?;
+            self.add_of_blocks(allocation, &definition, spaces, blocks)
         });
+        if granted.is_err() {
+            blocks.end(attachment);
+        }
         self.finish(attachment, granted)
     }
 
     /// Gives addresses of ranges that are in blocks. The record of the interface has them, too, since the blocks may go back to pools.
     fn add_of_blocks(
         &self,
-        attachment: &Attachment,
+        allocation: &Allocation,
         definition: &Definition,
         spaces: Vec<String>,
-        blocks: impl Fn(&[(String, Range)]) -> Result<(Vec<Grant>, bool), Failure>,
+        blocks: &impl Blocks,
     ) -> Result<Vec<Grant>, Failure> {
         let ranges = definition.ranges.iter().cloned();
         let ranges: Vec<_> = spaces.into_iter().zip(ranges).collect();
-        let (mut granted, is_asked) = blocks(&ranges)?;
-        // What was asked for has perhaps been made since the pools went back and their closed blocks were removed.
-        if is_asked && !self.are_in(&ranges, definition)? {
-            self.lock().adopted.clear();
-            return Err(Failure::Moving);
+        let mut granted = blocks.add(allocation, &ranges)?;
+        let answers = blocks.answers();
+        if self.lock().read_at != answers {
+            if !self.are_in(&ranges, definition)? {
+                return Err(Failure::Moving);
+            }
+            self.lock().read_at = answers;
         }
         for (grant, range) in granted.iter_mut().zip(&definition.ranges) {
             let gateway = definition.gateway(range);
             grant.gateway = gateway.map(|it| it.to_string()).unwrap_or_default();
         }
         let addresses: Vec<_> = granted.iter().filter_map(address).collect();
-        self.change(attachment, |entry| {
+        self.change(&allocation.attachment, |entry| {
             let uses = entry.iter_mut().flat_map(|entry| &mut entry.record.uses);
             for one in uses {
                 let of_pool = addresses.iter().copied();
@@ -203,15 +225,23 @@ impl<A: Objects> Guest<A> {
     }
 
     /// Returns the spaces of the ranges, whose pools are in blocks. Waits while they are being moved.
-    fn spaces(&self, definition: &Definition, deadline: Instant) -> Result<Vec<String>, Failure> {
+    fn spaces(
+        &self,
+        definition: &Definition,
+        deadline: Instant,
+        blocks: &impl Blocks,
+    ) -> Result<Vec<String>, Failure> {
         let deadline = deadline.min(Instant::now() + self.times.moving);
         let paths = self.pool_paths(definition);
         loop {
+            let answers = blocks.answers();
             let places = paths.iter().zip(&definition.ranges);
             let spaces = places.map(|(path, range)| self.space(path, definition, range));
             if let Some(spaces) = spaces.collect::<Result<Option<Vec<_>>, _>>()? {
                 let known = paths.into_iter().zip(spaces.iter().cloned());
-                self.lock().adopted.extend(known);
+                let mut state = self.lock();
+                state.adopted.extend(known);
+                state.read_at = answers;
                 return Ok(spaces);
             }
             if Instant::now() > deadline {

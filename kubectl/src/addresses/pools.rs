@@ -6,7 +6,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
-    io::Write as _,
     net::IpAddr,
     time::Duration,
 };
@@ -14,7 +13,7 @@ use std::{
 use anyhow::{Context as _, anyhow, bail, ensure};
 use cmdline::counted;
 use ipam::{
-    AddressBlock, Block, Mode, Slot,
+    AddressBlock, Mode,
     guest::{
         self, POOLS, RESERVATIONS,
         moving::{self, Adoption, Obstacle, PodPlace, Return, StoredPool},
@@ -22,7 +21,6 @@ use ipam::{
         reservation,
     },
     object::{self, POOL_OWNER},
-    range::BLOCK_SIZE,
     request::{free, want},
 };
 use plan::netconf::Netconf;
@@ -50,8 +48,6 @@ const SHARED_WITHIN: u32 = 60;
 /// So often blocks are written that others write at the same time.
 const ATTEMPTS: u32 = 5;
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
-/// The API server makes a request for up to a minute after it was sent. Until then a closed block refuses those of nodes that did not know.
-const SETTLED: Duration = Duration::from_secs(70);
 
 /// Arguments of both commands.
 #[derive(Debug, clap::Args)]
@@ -279,13 +275,6 @@ pub(super) async fn give_back(
         // One that has changed is read again.
         patched_pools(cluster, &patches).await?;
     }
-    // Without a terminal there is nobody to be told.
-    let _ = writeln!(
-        std::io::stderr(),
-        "the pools give addresses again; blocks are removed when no request of before can be made any more, in {} s",
-        SETTLED.as_secs()
-    );
-    tokio::time::sleep(SETTLED).await;
     remove_closed(cluster).await?;
     (report.is_done, report.done) = (true, "returned");
     finish(&report, output)
@@ -297,6 +286,9 @@ async fn closed(cluster: &Cluster) -> anyhow::Result<(Seen, Return)> {
     loop {
         let mut seen = Seen::read(cluster).await?;
         seen.pools.retain(|pool| pool.word == RETURNING);
+        // Nothing was given of those that were made since.
+        let blocks = &mut seen.snapshot.blocks;
+        blocks.retain(|block| matches!(block.content.mode, Mode::Closed(_)));
         let back = seen.give_back();
         let mut obstacles = back.obstacles.iter();
         if left == 0 || !obstacles.any(|one| matches!(one, Obstacle::Ambiguous { .. })) {
@@ -453,7 +445,6 @@ impl Seen {
     fn obstacles_of_return(&self) -> Vec<String> {
         let mut all = texts(&moving::late(&self.pools));
         for pool in &self.pools {
-            all.extend(pool.blocks().err().map(|obstacle| obstacle.to_string()));
             let networks = self.snapshot.networks.iter();
             let others = networks.filter(|network| {
                 let mut ranges = network.ranges.iter();
@@ -658,23 +649,16 @@ async fn stop(cluster: &Cluster, seen: &Seen) -> anyhow::Result<()> {
     patch_pools(cluster, &patches).await
 }
 
-/// Closes all blocks of the pools' ranges, also those that nobody has made yet. Returns how many there are.
+/// Closes the blocks of the pools' ranges. Returns how many there are. A node that makes another one reads the pools before it gives of it.
 async fn close(cluster: &Cluster) -> anyhow::Result<usize> {
-    let closed = vec![Slot::default(); BLOCK_SIZE as usize];
     for _ in 0..SHARED_WITHIN {
         let seen = Seen::read(cluster).await?;
-        let mut all: BTreeSet<(String, Block)> = BTreeSet::new();
-        for pool in &seen.pools {
-            all.extend(pool.blocks()?.map(|block| (pool.space().to_owned(), block)));
-        }
-        let count = all.len();
-        let mut patches = Vec::new();
-        let mut held = None;
+        let (mut patches, mut count, mut is_held) = (Vec::new(), 0, false);
         for block in seen.blocks().filter(|block| seen.has_pool_of(block)) {
-            all.remove(&(block.space.clone(), block.block));
+            count += 1;
             match &block.mode {
-                Mode::Node(holder) => {
-                    held = Some((name(&block), holder.node.to_string()));
+                Mode::Node(_) => {
+                    is_held = true;
                     if !block.wanted.iter().any(|one| **one == *ASKING) {
                         patches.push((name(&block), want(&block, ASKING)));
                     }
@@ -685,15 +669,11 @@ async fn close(cluster: &Cluster) -> anyhow::Result<usize> {
                 Mode::Closed(_) => {}
             }
         }
-        let objects: Vec<_> = all
-            .iter()
-            .map(|(space, block)| moving::block(space, *block, "closed", &closed))
-            .collect();
-        if patches.is_empty() && objects.is_empty() && held.is_none() {
+        if patches.is_empty() && !is_held {
             return Ok(count);
         }
         // What has changed is read again.
-        put(cluster, &objects, &patches).await?;
+        put(cluster, &[], &patches).await?;
         tokio::time::sleep(LOOK_AGAIN).await;
     }
     bail!(

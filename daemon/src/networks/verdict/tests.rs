@@ -1,3 +1,5 @@
+//! What follows from what the plugins of a network need, and from the facts of a node.
+
 use std::sync::Arc;
 
 use cni::version::Version;

@@ -271,7 +271,7 @@ impl Machine {
     }
 
     fn add(&self, pod: &str, ipam: &Value) -> Result<String, String> {
-        let grants = self.guest.add(&allocation(pod, pod, ipam), no_blocks);
+        let grants = self.guest.add(&allocation(pod, pod, ipam), &NoBlocks);
         let grants = grants.map_err(|failure| failure.to_string())?;
         Ok(grants
             .into_iter()
@@ -303,8 +303,18 @@ impl Machine {
 }
 
 /// No pool here is in blocks.
-fn no_blocks(_: &[(String, Range)]) -> Result<(Vec<Grant>, bool), Failure> {
-    Err(Failure::Moving)
+struct NoBlocks;
+
+impl Blocks for NoBlocks {
+    fn add(&self, _: &Allocation, _: &[(String, Range)]) -> Result<Vec<Grant>, Failure> {
+        Err(Failure::Moving)
+    }
+
+    fn end(&self, _: &Attachment) {}
+
+    fn answers(&self) -> u64 {
+        0
+    }
 }
 
 fn not_in_blocks(_: &Attachment) -> bool {
@@ -472,7 +482,7 @@ fn each_range_gives_an_address_with_its_gateway_and_all_are_freed() {
         "gateway": "fd00:20::1", "network_name": "blue"});
     let grants = machine
         .guest
-        .add(&allocation("web", "web", &both), no_blocks)
+        .add(&allocation("web", "web", &both), &NoBlocks)
         .unwrap();
     let grant = |at: usize| (grants[at].address.as_str(), grants[at].gateway.as_str());
     assert_eq!(grant(0), ("10.0.0.1/29", ""));
@@ -824,7 +834,7 @@ fn next_container_of_a_pod_keeps_the_address_when_the_former_one_is_freed() {
         } else {
             let grants = next
                 .guest
-                .add(&allocation("web-again", "web", &small()), no_blocks)
+                .add(&allocation("web-again", "web", &small()), &NoBlocks)
                 .unwrap();
             Some(grants[0].address.clone())
         };
@@ -849,7 +859,7 @@ fn second_interface_of_a_container_has_an_address_of_its_own() {
     second.attachment.ifname = "net2".to_owned();
     machine.add("web", &small()).unwrap();
     assert_eq!(
-        machine.guest.add(&second, no_blocks).unwrap()[0].address,
+        machine.guest.add(&second, &NoBlocks).unwrap()[0].address,
         "10.0.0.2/29"
     );
     machine.del("web");
@@ -882,7 +892,7 @@ fn cluster_that_is_not_ready_for_pools_says_what_to_do() {
     };
     let failure = Machine::new(&cluster)
         .guest
-        .add(&nobody, no_blocks)
+        .add(&nobody, &NoBlocks)
         .unwrap_err();
     assert!(matches!(failure, Failure::NoPod));
 }
