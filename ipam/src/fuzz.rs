@@ -91,7 +91,13 @@ pub fn pools(input: &[u8]) -> bool {
     };
     let space = pool.space_to_be(&BTreeMap::new(), &BTreeMap::new());
     let pools = [pool];
-    let plan = moving::adopt(&pools, std::slice::from_ref(&space), |_| None, &[]);
+    let plan = moving::adopt(
+        &pools,
+        std::slice::from_ref(&space),
+        &BTreeMap::new(),
+        |_| None,
+        &[],
+    );
     assert_eq!(plan.obstacles, []);
     let blocks = plan.blocks.iter().map(|((space, block), slots)| {
         let mut object = moving::block(space, *block, "closed", slots);
@@ -103,7 +109,7 @@ pub fn pools(input: &[u8]) -> bool {
     written["metadata"]["labels"] = json!({STAMP: ADOPTED});
     written["metadata"]["annotations"] = json!({SPACE: space});
     let adopted = [StoredPool::parse(&written).expect("it was read before")];
-    let back = moving::give_back(&adopted, &blocks, |_, _| Vec::new());
+    let back = moving::give_back(&adopted, &blocks);
     assert_eq!(back.obstacles, []);
     assert_eq!(back.addresses, plan.addresses);
     for (offset, entry) in &back.allocations[0] {

@@ -113,6 +113,8 @@ pub struct SlotPod {
     pub node: String,
     /// Of a claim's slot: `<container>/<ifname>`, which use of the address it is. Otherwise it is empty, and the owner says it.
     pub interface: String,
+    /// The `IPPool` of an adopted range, to which a return gives the address; empty for others.
+    pub pool: String,
 }
 
 /// Returns the name of a block's object: its first address, behind 8 digits of the space's SHA-256 where the space has a name.
@@ -293,6 +295,7 @@ fn slot_pod(value: &Value) -> Option<SlotPod> {
         uid: field("uid")?,
         node: field("node")?,
         interface: field("interface").unwrap_or_default(),
+        pool: field("pool").unwrap_or_default(),
     })
 }
 

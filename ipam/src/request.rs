@@ -288,10 +288,14 @@ pub(crate) fn slot_pod(pod: &SlotPod) -> Value {
         uid,
         node,
         interface,
+        pool,
     } = pod;
     let mut value = json!({"namespace": namespace, "name": name, "uid": uid, "node": node});
     if !interface.is_empty() {
         value["interface"] = interface.as_str().into();
+    }
+    if !pool.is_empty() {
+        value["pool"] = pool.as_str().into();
     }
     value
 }
@@ -342,6 +346,7 @@ mod tests {
             uid: "u".to_owned(),
             node: "a".to_owned(),
             interface: String::new(),
+            pool: String::new(),
         })
     };
 

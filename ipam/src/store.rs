@@ -99,8 +99,8 @@ pub struct Use {
     pub is_shared: bool,
     /// Whether the request for the address is under way: no pod has it yet.
     pub is_asked: bool,
-    /// It is an address of an adopted pool, which a return takes from its block.
-    pub is_of_pool: bool,
+    /// The `IPPool` of an adopted range, to which a return gives the address; empty for others.
+    pub pool: String,
 }
 
 /// What a file said.
@@ -191,7 +191,7 @@ impl Use {
             since: value.get("since")?.as_u64()?,
             is_shared: is("shared"),
             is_asked: is("asked"),
-            is_of_pool: is("pool"),
+            pool: text(value, "pool").unwrap_or_default(),
         })
     }
 
@@ -200,7 +200,7 @@ impl Use {
         json!({
             "slot": self.slot, "owner": self.owner, "container": container, "ifname": ifname, "pod": self.pod.value(),
             "network": self.network, "since": self.since, "shared": self.is_shared, "asked": self.is_asked,
-            "pool": self.is_of_pool,
+            "pool": self.pool,
         })
     }
 }
@@ -416,7 +416,7 @@ mod tests {
             since: 1,
             is_shared: false,
             is_asked: false,
-            is_of_pool: true,
+            pool: "10.0.0.0-24".to_owned(),
         });
         record
     }

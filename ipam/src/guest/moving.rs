@@ -72,9 +72,13 @@ pub enum Obstacle {
         claim: String,
     },
     #[error(
-        "{address} of pod {pod} is in the ranges of several pools, and the definition that gave it is not known: delete the pod"
+        "{address} of block {block} is that of IPPool {pool}, which does not exist: delete the pod that has it"
     )]
-    Ambiguous { address: IpAddr, pod: String },
+    NoPool {
+        address: IpAddr,
+        block: String,
+        pool: String,
+    },
 }
 
 /// The blocks that pools become.
@@ -176,12 +180,15 @@ impl StoredPool {
         self.subnet.contains(subnet.first()) || subnet.contains(self.subnet.first())
     }
 
-    /// Returns whether a block has addresses of its range.
-    pub fn overlaps(&self, block: Block) -> bool {
-        let last = block.address(BLOCK_SIZE - 1);
-        self.subnet.contains(block.first())
-            || self.subnet.contains(last)
-            || block.slot(self.subnet.first()).is_some()
+    /// Returns whether a block has addresses of it.
+    pub fn has_block(&self, block: &AddressBlock) -> bool {
+        // A pool that was made after the others were adopted has no annotation.
+        let is_of_space = block.space == self.space() || block.space == own_space(&self.name);
+        let last = block.block.address(BLOCK_SIZE - 1);
+        is_of_space
+            && (self.subnet.contains(block.block.first())
+                || self.subnet.contains(last)
+                || block.block.slot(self.subnet.first()).is_some())
     }
 
     /// Returns the space of an adopted pool.
@@ -199,19 +206,27 @@ impl StoredPool {
         if let Some(space) = &self.space {
             return space.clone();
         }
-        let has_reservation = |(address, owner): (IpAddr, &Owner)| {
-            let reservation = reservation::name(&self.network_name, address);
-            reservations.get(&reservation) == Some(&owner.pod)
-        };
+        let mut entries = self.pool.entries();
+        let has_reservation = |(address, owner)| self.is_reserved_for(address, owner, reservations);
         let wanted = wanted.get(&self.name).filter(|wanted| wanted.len() == 1);
         let is_reserved = match wanted.and_then(BTreeSet::first) {
             Some(is_reserved) => *is_reserved,
-            None => self.is_empty() || self.pool.entries().any(has_reservation),
+            None => self.is_empty() || entries.any(has_reservation),
         };
         if is_reserved {
             return self.network_name.clone();
         }
         own_space(&self.name)
+    }
+
+    fn is_reserved_for(
+        &self,
+        address: IpAddr,
+        owner: &Owner,
+        reservations: &BTreeMap<String, String>,
+    ) -> bool {
+        let name = reservation::name(&self.network_name, address);
+        reservations.get(&name) == Some(&owner.pod)
     }
 
     /// Leaves out the entries of other addresses and pods.
@@ -233,16 +248,17 @@ impl StoredPool {
     }
 }
 
-/// Returns the blocks that pools become, each of which gets to a space. `place` finds a pod by namespace and name, and `blocks` are all that
-/// exist.
+/// Returns the blocks that pools become, each of which gets to a space. `reservations` are the pods that have one by its name, `place` finds
+/// a pod by namespace and name, and `blocks` are all that exist.
 pub fn adopt(
     pools: &[StoredPool],
     spaces: &[String],
+    reservations: &BTreeMap<String, String>,
     place: impl Fn(&str) -> Option<PodPlace>,
     blocks: &[AddressBlock],
 ) -> Adoption {
     let mut adoption = Adoption::default();
-    let mut users: BTreeMap<(String, IpAddr), &str> = BTreeMap::new();
+    let mut users: BTreeMap<(String, IpAddr), (&str, bool)> = BTreeMap::new();
     for (pool, space) in pools.iter().zip(spaces) {
         let name = || pool.name.clone();
         for (address, owner) in pool.pool.entries() {
@@ -250,15 +266,23 @@ pub fn adopt(
             if place.is_none() {
                 adoption.leaked.insert((pool.name.clone(), address));
             }
-            if let Some(other) = users.insert((space.clone(), address), &owner.pod) {
-                adoption.obstacles.push(Obstacle::Twice {
-                    address,
-                    pool: name(),
-                    pod: owner.pod.clone(),
-                    other: other.to_owned(),
-                });
-                continue;
+            let is_reserved = pool.is_reserved_for(address, owner, reservations);
+            match users.get(&(space.clone(), address)) {
+                // It is being freed: first the reservation goes, and then the entry.
+                Some((_, true)) if !is_reserved => continue,
+                Some((other, was_reserved)) if *was_reserved == is_reserved => {
+                    adoption.obstacles.push(Obstacle::Twice {
+                        address,
+                        pool: name(),
+                        pod: owner.pod.clone(),
+                        other: (*other).to_owned(),
+                    });
+                    continue;
+                }
+                Some(_) => {}
+                None => adoption.addresses += 1,
             }
+            users.insert((space.clone(), address), (&owner.pod, is_reserved));
             let block = Block::of(address);
             if let Some(taken) = blocks
                 .iter()
@@ -281,12 +305,12 @@ pub fn adopt(
                 uid,
                 node,
                 interface: String::new(),
+                pool: pool.name.clone(),
             });
             slots[block.slot(address).unwrap_or_default() as usize] = Slot {
                 owner: slot_owner(&owner.container, &owner.ifname),
                 pods: pod.into_iter().collect(),
             };
-            adoption.addresses += 1;
         }
     }
     // What was closed when pools went back, or begun and not finished, is written anew.
@@ -355,13 +379,8 @@ fn slot(slot: &Slot) -> Value {
     json!({"owner": slot.owner, "pods": pods})
 }
 
-/// Returns the pools that closed blocks become. `pools_of` finds the pools of a pod's interface by its definition, where several have
-/// the address.
-pub fn give_back(
-    pools: &[StoredPool],
-    blocks: &[AddressBlock],
-    pools_of: impl Fn(&str, &str) -> Vec<String>,
-) -> Return {
+/// Returns the pools that closed blocks become. An address goes to the pool that its slot names, or else to the one that had it before.
+pub fn give_back(pools: &[StoredPool], blocks: &[AddressBlock]) -> Return {
     let mut back = Return {
         allocations: vec![Map::new(); pools.len()],
         ..Return::default()
@@ -370,79 +389,56 @@ pub fn give_back(
         let (Mode::Closed(slots) | Mode::Shared(slots)) = &block.mode else {
             continue;
         };
-        for (number, slot) in (0..BLOCK_SIZE).zip(slots) {
+        let is_of_pools = pools.iter().any(|pool| pool.has_block(block));
+        let slots = (0..BLOCK_SIZE).zip(slots);
+        for (number, slot) in slots.filter(|(_, slot)| is_of_pools && !slot.owner.is_empty()) {
             let address = block.block.address(number);
-            let of_space = pools
-                .iter()
-                .enumerate()
-                .filter(|(_, pool)| pool.space() == block.space && pool.subnet.contains(address));
-            let of_space: Vec<_> = of_space.collect();
-            if slot.owner.is_empty() || of_space.is_empty() {
-                continue;
-            }
+            let name = || object::name(&block.space, block.block);
             let Some((container, ifname)) = interface(&slot.owner) else {
                 back.obstacles.push(Obstacle::Claimed {
                     address,
-                    block: object::name(&block.space, block.block),
+                    block: name(),
                     claim: slot.owner.clone(),
                 });
                 continue;
             };
-            let before = |pool: &StoredPool| {
-                let before = pool.pool.owner(address);
-                before
-                    .filter(|before| (&*before.container, &*before.ifname) == (container, ifname))
-                    .cloned()
-            };
-            let before = of_space.iter().find_map(|(_, pool)| before(pool));
-            let owner = before.unwrap_or_else(|| Owner {
-                container: container.to_owned(),
-                pod: slot.pods.first().map(pod).unwrap_or_default(),
-                ifname: ifname.to_owned(),
+            let before = pools.iter().enumerate().find_map(|(place, pool)| {
+                let owner = pool.pool.owner(address).filter(|_| pool.has_block(block))?;
+                let is_same = (&*owner.container, &*owner.ifname) == (container, ifname);
+                is_same.then(|| (place, owner.clone()))
             });
-            let Some((place, pool)) = pool(&of_space, address, &owner, &pools_of) else {
-                back.obstacles.push(Obstacle::Ambiguous {
+            let user = slot.pods.first();
+            let named = user.map_or("", |user| &user.pool);
+            let place = pools.iter().position(|pool| pool.name == named);
+            let place = place.or(before.as_ref().map(|(place, _)| *place));
+            let Some(place) = place else {
+                back.obstacles.push(Obstacle::NoPool {
                     address,
-                    pod: owner.pod,
+                    block: name(),
+                    pool: named.to_owned(),
                 });
                 continue;
             };
+            let owner = before.map_or_else(
+                || Owner {
+                    container: container.to_owned(),
+                    pod: user.map(pod).unwrap_or_default(),
+                    ifname: ifname.to_owned(),
+                },
+                |(_, owner)| owner,
+            );
+            let pool = &pools[place];
             let offset = pool.subnet.offset(address).unwrap_or_default();
             let entry = json!({"id": owner.container, "podref": owner.pod, "ifname": owner.ifname});
             back.allocations[place].insert(offset.to_string(), entry);
             back.addresses += 1;
-            if pool.is_reserved() {
+            if block.space == pool.network_name {
                 let name = reservation::name(&pool.network_name, address);
                 back.reservations.insert(name, owner);
             }
         }
     }
     back
-}
-
-/// Returns the pool of an address: the one that has it alone, that has had it before, or that of the pod's definition.
-fn pool<'a>(
-    of_space: &[(usize, &'a StoredPool)],
-    address: IpAddr,
-    owner: &Owner,
-    pools_of: impl Fn(&str, &str) -> Vec<String>,
-) -> Option<(usize, &'a StoredPool)> {
-    if let [only] = of_space {
-        return Some(*only);
-    }
-    let mut had = of_space.iter();
-    let had = had.find(|(_, pool)| {
-        let before = pool.pool.owner(address);
-        before.is_some_and(|before| {
-            (&before.container, &before.ifname) == (&owner.container, &owner.ifname)
-        })
-    });
-    let had = had.copied();
-    had.or_else(|| {
-        let names = pools_of(&owner.pod, &owner.ifname);
-        let mut of_space = of_space.iter().copied();
-        of_space.find(|(_, pool)| names.contains(&pool.name))
-    })
 }
 
 fn pod(of: &SlotPod) -> String {

@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, HashMap};
 use super::entry::Entry;
 use super::{Api, Service, State};
 use crate::claim::slot_owner;
+use crate::guest;
 use crate::node::{Block, Mode};
 use crate::range::{BLOCK_SIZE, Range};
 use crate::request::{CLOSED, Id};
 use crate::store::Use;
+use crate::wire::Attachment;
 
 /// What a node has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -131,12 +133,18 @@ fn used(space: &str, list: &[Range], entries: &BTreeMap<String, Entry>) -> usize
 fn contradicted(entry: &Entry, node: &Id, block: Option<&Block<Id>>) -> u32 {
     let is_right = |one: &Use| match block.map(|block| &block.mode) {
         // The pools have gone back, and have the address.
-        None => one.is_of_pool,
-        Some(Mode::Node(holder)) if **holder == *CLOSED => one.is_of_pool,
+        None => !one.pool.is_empty(),
+        Some(Mode::Node(holder)) if **holder == *CLOSED => !one.pool.is_empty(),
         Some(Mode::Node(holder)) => holder == node,
         Some(Mode::Shared(owners)) => match &owners[one.slot as usize] {
-            Some(owner) => **owner.name() == *slot_owner(&one.owner),
-            None => one.is_of_pool,
+            Some(owner) => {
+                let Attachment { container, ifname } = &one.attachment;
+                let name = &**owner.name();
+                // It has gone to a pool, and come back with it.
+                let is_back = !one.pool.is_empty() && name == guest::slot_owner(container, ifname);
+                name == slot_owner(&one.owner) || is_back
+            }
+            None => !one.pool.is_empty(),
         },
     };
     let given = entry.uses.iter().filter(|one| !one.is_asked);

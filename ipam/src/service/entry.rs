@@ -160,7 +160,8 @@ impl Entry {
         };
         self.next_slot = slot + 1;
         self.report_due.get_or_insert(report);
-        self.uses.push(new_use(slot, owner, allocation, false));
+        let new = self.new_use(slot, owner, allocation, false);
+        self.uses.push(new);
         Some(slot)
     }
 
@@ -186,8 +187,8 @@ impl Entry {
             Change::Create(Mode::Shared(owners)) => owners.iter().position(Option::is_some),
             _ => None,
         };
-        self.uses
-            .extend(slot.map(|slot| new_use(slot, owner, allocation, true)));
+        let new = slot.map(|slot| self.new_use(slot, owner, allocation, true));
+        self.uses.extend(new);
         Some(request)
     }
 
@@ -205,8 +206,23 @@ impl Entry {
         allocation: &Allocation,
     ) -> Option<Request<Id>> {
         let request = self.node.hold(seen, slot, owner, MOST_PODS)?;
-        self.uses.push(new_use(slot, owner, allocation, true));
+        let new = self.new_use(slot, owner, allocation, true);
+        self.uses.push(new);
         Some(request)
+    }
+
+    fn new_use(&self, slot: usize, owner: &Id, allocation: &Allocation, is_asked: bool) -> Use {
+        Use {
+            slot: u32::try_from(slot).expect("a block has few slots"),
+            owner: owner.to_string(),
+            attachment: allocation.attachment.clone(),
+            pod: allocation.pod.clone(),
+            network: allocation.network.clone(),
+            since: now(),
+            is_shared: is_asked,
+            is_asked,
+            pool: guest::pool_of(&allocation.ipam, self.address(slot)).unwrap_or_default(),
+        }
     }
 
     /// Returns the address of a slot.
@@ -302,6 +318,7 @@ impl Entry {
             node: self.node.name.to_string(),
             interface: Usage::parse(owner)
                 .map_or_else(String::new, |usage| usage.interface.to_owned()),
+            pool: one.pool.clone(),
         })
     }
 
@@ -316,19 +333,5 @@ impl Entry {
     pub(super) fn used(&self) -> u32 {
         let held = self.uses.iter().filter(|one| !one.is_shared);
         held.fold(0, |set, one| set | 1 << one.slot)
-    }
-}
-
-fn new_use(slot: usize, owner: &Id, allocation: &Allocation, is_asked: bool) -> Use {
-    Use {
-        slot: u32::try_from(slot).expect("a block has few slots"),
-        owner: owner.to_string(),
-        attachment: allocation.attachment.clone(),
-        pod: allocation.pod.clone(),
-        network: allocation.network.clone(),
-        since: now(),
-        is_shared: is_asked,
-        is_asked,
-        is_of_pool: guest::serves(&allocation.ipam),
     }
 }

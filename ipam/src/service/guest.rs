@@ -261,6 +261,13 @@ impl<A: Objects> Guest<A> {
         let pool = self.api.get(path)?;
         let pool = pool.map(|object| Pool::parse(&object, range.subnet()));
         let pool = pool.transpose()?;
+        if pool.is_none() {
+            // A return gives the addresses to it.
+            let name = pool::name(&definition.network_name, range.subnet());
+            let object = pool::object(&self.namespace, &name, range.subnet());
+            let pools = collection(&self.namespace, POOLS);
+            written(self.api.create(&pools, &object))?;
+        }
         let is_new = pool
             .as_ref()
             .is_none_or(|pool| pool.stamp() == Some(&Stamp::New));
@@ -966,6 +973,17 @@ fn written(outcome: Result<Value, ApiError>) -> Result<(), Failure> {
 fn address(grant: &Grant) -> Option<IpAddr> {
     let (address, _) = grant.address.split_once('/')?;
     address.parse().ok()
+}
+
+/// Returns the name of the pool that a definition has an address of.
+pub(super) fn pool_of(ipam: &Map<String, Value>, address: IpAddr) -> Option<String> {
+    if !serves(ipam) {
+        return None;
+    }
+    let definition = Definition::parse(ipam).ok()?;
+    let mut ranges = definition.ranges.iter();
+    let range = ranges.find(|range| range.contains(address))?;
+    Some(pool::name(&definition.network_name, range.subnet()))
 }
 
 /// Returns whether a definition's addresses are those of pools.

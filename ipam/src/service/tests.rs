@@ -109,6 +109,22 @@ impl Server {
             .insert(node.to_owned(), uid.to_owned());
     }
 
+    pub(super) fn add_node(&self, node: &str) {
+        self.register(node, "1");
+        self.bound.lock().unwrap().insert(node.to_owned());
+    }
+
+    /// Decides what becomes of the next request, after some that are made.
+    pub(super) fn set_fate(&self, roll: usize, before: usize) {
+        let fate = match roll {
+            1 => Fate::Lost,
+            2 => Fate::Late,
+            3 => Fate::Away,
+            _ => Fate::Made,
+        };
+        *self.fates.lock().unwrap() = [vec![fate], vec![Fate::Made; before]].concat();
+    }
+
     fn fate(&self, what: &str, name: &str) -> Fate {
         self.requests.lock().unwrap().push(format!("{what} {name}"));
         self.fates.lock().unwrap().pop().unwrap_or(Fate::Made)
@@ -184,7 +200,7 @@ impl Server {
     }
 
     /// Makes the writes that were delayed.
-    fn land(&self) {
+    pub(super) fn land(&self) {
         for (name, write) in self.late.lock().unwrap().drain(..) {
             let _ = self.apply(&name, &write);
         }

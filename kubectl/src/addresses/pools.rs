@@ -255,21 +255,23 @@ pub(super) async fn give_back(
     let mut has_reservations = is_written;
     loop {
         let (seen, back) = closed(cluster).await?;
-        if seen.pools.is_empty() {
+        if !seen.has(RETURNING) {
             break;
         }
-        report.obstacles = texts(&back.obstacles);
-        if !report.obstacles.is_empty() {
-            report.done = "pods wait for their addresses until this is cured and the command is run again, or until kubectl multus ipam adopt whereabouts --yes";
-            return finish(&report, output);
-        }
-        report.addresses = back.addresses;
+        // An address that a pool has again may be free there.
         if !std::mem::replace(&mut has_reservations, true) {
+            report.addresses = back.addresses;
+            report.obstacles = texts(&back.obstacles);
+            if !report.obstacles.is_empty() {
+                report.done = "pods wait for their addresses until this is cured and the command is run again, or until kubectl multus ipam adopt whereabouts --yes";
+                return finish(&report, output);
+            }
             write_reservations(cluster, &seen, &back).await?;
             mark(cluster, &seen, OPEN).await?;
         }
         let patches = seen.pools.iter().zip(&back.allocations);
         let patches: Vec<_> = patches
+            .filter(|(pool, _)| pool.word == RETURNING)
             .map(|(pool, entries)| (pool, pool.reopen(Some(entries))))
             .collect();
         // One that has changed is read again.
@@ -280,23 +282,13 @@ pub(super) async fn give_back(
     finish(&report, output)
 }
 
-/// Reads the pools that go back, and what they get. A pod that has just started has its network status in a moment.
+/// Reads the pools and what they get, of closed blocks: of those that were made since nothing was given.
 async fn closed(cluster: &Cluster) -> anyhow::Result<(Seen, Return)> {
-    let mut left = SHARED_WITHIN;
-    loop {
-        let mut seen = Seen::read(cluster).await?;
-        seen.pools.retain(|pool| pool.word == RETURNING);
-        // Nothing was given of those that were made since.
-        let blocks = &mut seen.snapshot.blocks;
-        blocks.retain(|block| matches!(block.content.mode, Mode::Closed(_)));
-        let back = seen.give_back();
-        let mut obstacles = back.obstacles.iter();
-        if left == 0 || !obstacles.any(|one| matches!(one, Obstacle::Ambiguous { .. })) {
-            return Ok((seen, back));
-        }
-        left -= 1;
-        tokio::time::sleep(LOOK_AGAIN).await;
-    }
+    let mut seen = Seen::read(cluster).await?;
+    let blocks = &mut seen.snapshot.blocks;
+    blocks.retain(|block| matches!(block.content.mode, Mode::Closed(_)));
+    let back = seen.give_back();
+    Ok((seen, back))
 }
 
 impl Seen {
@@ -386,8 +378,7 @@ impl Seen {
 
     /// Returns whether a block has addresses of a pool.
     fn has_pool_of(&self, block: &AddressBlock) -> bool {
-        let mut pools = self.pools.iter();
-        pools.any(|pool| pool.space() == block.space && pool.overlaps(block.block))
+        self.pools.iter().any(|pool| pool.has_block(block))
     }
 
     /// Returns the spaces that the pools' addresses get to.
@@ -409,7 +400,7 @@ impl Seen {
     fn adoption(&self, spaces: &[String]) -> Adoption {
         let blocks: Vec<_> = self.blocks().collect();
         let place = |pod: &str| self.pods.get(pod).cloned();
-        moving::adopt(&self.pools, spaces, place, &blocks)
+        moving::adopt(&self.pools, spaces, &self.reservations, place, &blocks)
     }
 
     /// Leaves out addresses of pods that did not exist before either.
@@ -424,22 +415,8 @@ impl Seen {
     }
 
     fn give_back(&self) -> Return {
-        let networks: BTreeMap<_, _> = self
-            .snapshot
-            .uses()
-            .map(|used| {
-                let key = (used.pod.name(), used.network.interface.clone());
-                (key, used.network.name.clone())
-            })
-            .collect();
-        let pools_of = |pod: &str, ifname: &str| {
-            let network = networks.get(&(pod.to_owned(), ifname.to_owned()));
-            let all = self.definitions.iter();
-            let of_network = all.filter(|(name, _)| Some(name) == network);
-            of_network.flat_map(|(_, one)| one.pools()).collect()
-        };
         let blocks: Vec<_> = self.blocks().collect();
-        moving::give_back(&self.pools, &blocks, pools_of)
+        moving::give_back(&self.pools, &blocks)
     }
 
     fn obstacles_of_return(&self) -> Vec<String> {

@@ -1,5 +1,7 @@
 //! Requests of plugins reach the service that has their addresses.
 
+mod moves;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -169,14 +171,17 @@ impl Moved {
         self.cluster.patch(&place, patch).unwrap();
     }
 
+    /// Returns the pods of reservations by their names.
+    fn reservations(&self) -> BTreeMap<String, String> {
+        let reservations = self.cluster.all("OverlappingRangeIPReservation");
+        let reservations = reservations.into_iter();
+        reservations
+            .map(|(name, one)| (name, one["spec"]["podref"].as_str().unwrap().to_owned()))
+            .collect()
+    }
+
     fn spaces(&self) -> Vec<String> {
-        let reservations = self
-            .cluster
-            .all("OverlappingRangeIPReservation")
-            .into_iter();
-        let reservations = reservations
-            .map(|(name, one)| (name, one["spec"]["podref"].as_str().unwrap().to_owned()));
-        let (reservations, none) = (reservations.collect(), BTreeMap::new());
+        let (reservations, none) = (self.reservations(), BTreeMap::new());
         let pools = self.pools().into_iter();
         pools
             .map(|pool| pool.space_to_be(&reservations, &none))
@@ -189,7 +194,13 @@ impl Moved {
             let node = "n".to_owned();
             Some(moving::PodPlace { uid, node })
         };
-        moving::adopt(&self.pools(), &self.spaces(), place, &self.blocks())
+        moving::adopt(
+            &self.pools(),
+            &self.spaces(),
+            &self.reservations(),
+            place,
+            &self.blocks(),
+        )
     }
 
     /// Writes the blocks, and then the last stamps.
@@ -221,7 +232,7 @@ impl Moved {
             self.server.patch(&name, &closed).unwrap();
         }
         let pools = self.pools();
-        let back = moving::give_back(&pools, &self.blocks(), |_, _| Vec::new());
+        let back = moving::give_back(&pools, &self.blocks());
         assert_eq!(back.obstacles, []);
         self.cluster.remove_all("OverlappingRangeIPReservation");
         for (name, owner) in &back.reservations {
@@ -338,7 +349,13 @@ fn pools_with_something_that_would_be_lost_are_not_moved() {
     let obstacle = plan.obstacles[0].to_string();
     assert!(obstacle.starts_with(in_use), "{obstacle}");
     let lost = |_: &str| None;
-    let plan = moving::adopt(&moved.pools(), &moved.spaces(), lost, &[]);
+    let plan = moving::adopt(
+        &moved.pools(),
+        &moved.spaces(),
+        &moved.reservations(),
+        lost,
+        &[],
+    );
     assert_eq!((plan.leaked.len(), plan.addresses), (1, 1));
     let [slots] = &plan.blocks.into_values().collect::<Vec<_>>()[..] else {
         panic!("there is one block")

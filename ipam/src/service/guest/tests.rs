@@ -11,6 +11,15 @@ use super::super::tests::{Server, TIMES, lost, patched};
 use super::*;
 use crate::wire::Pod;
 
+/// The times of nodes that wait for nobody and give back at once.
+pub(in crate::service) const TIMES_AT_ONCE: Times = Times {
+    unused: Duration::ZERO,
+    moving: Duration::ZERO,
+    sharing: Duration::ZERO,
+    patience: Duration::from_millis(200),
+    ..TIMES
+};
+
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
@@ -95,8 +104,24 @@ impl Cluster {
         }
     }
 
+    /// Decides what becomes of the next request that changes something, after some that are made.
+    pub(in crate::service) fn set_fate(&self, roll: usize, before: usize) {
+        let fate = match roll {
+            1 => Fate::Lost,
+            2 => Fate::Late,
+            3 => Fate::Away,
+            _ => Fate::Made,
+        };
+        *self.fates.lock().unwrap() = [vec![fate], vec![Fate::Made; before]].concat();
+    }
+
+    pub(in crate::service) fn remove(&self, name: &str) {
+        let mut objects = self.objects.lock().unwrap();
+        objects.retain(|_, object| object["metadata"]["name"] != name);
+    }
+
     /// Makes the writes that were delayed.
-    fn land(&self) {
+    pub(in crate::service) fn land(&self) {
         for write in self.late.lock().unwrap().drain(..) {
             let _ = write(self);
         }
