@@ -417,7 +417,7 @@ fn come_and_go(
     count: usize,
     mut random: Random,
 ) -> anyhow::Result<()> {
-    let mut living: Vec<String> = Vec::new();
+    let mut living: Vec<(String, Value)> = Vec::new();
     loop {
         if history.given() >= count {
             break;
@@ -432,36 +432,37 @@ fn come_and_go(
         match member.add(&pod, &ipam)? {
             Outcome::Given(address) => {
                 if history.begin(name, &address, &member.node.name, boot, &pod) {
-                    living.push(pod);
+                    living.push((pod, ipam));
                 }
             }
             // The runtime deletes a container that has failed.
             Outcome::Refused(reason) => {
                 history.failed(&reason);
-                del_until_done(member, &pod)?;
+                del_until_done(member, &pod, &ipam)?;
                 thread::sleep(BACK_OFF);
             }
             Outcome::Lost => {
                 history.failed("the service does not answer");
-                del_until_done(member, &pod)?;
+                del_until_done(member, &pod, &ipam)?;
             }
         }
         while living.len() > 12 || (!living.is_empty() && random.below(3) == 0) {
             let chosen = random.below(u32::try_from(living.len())?);
-            let pod = living.swap_remove(chosen as usize);
+            let (pod, ipam) = living.swap_remove(chosen as usize);
             history.end(&member.node.name, &pod);
-            del_until_done(member, &pod)?;
+            del_until_done(member, &pod, &ipam)?;
         }
     }
-    for pod in living {
+    for (pod, ipam) in living {
         history.end(&member.node.name, &pod);
-        del_until_done(member, &pod)?;
+        del_until_done(member, &pod, &ipam)?;
     }
     Ok(())
 }
 
-fn del_until_done(member: &Member, pod: &str) -> anyhow::Result<()> {
-    sh::until(60, "a DEL succeeds", || member.del(pod))
+/// Frees as the plugin of the definition does, also what a machine with an older disk has no record of.
+fn del_until_done(member: &Member, pod: &str, ipam: &Value) -> anyhow::Result<()> {
+    sh::until(60, "a DEL succeeds", || member.del_from(pod, ipam))
 }
 
 /// Breaks one thing after the other. Returns what it has done.

@@ -143,6 +143,12 @@ pub(super) async fn adopt(
             adoption = seen.adoption(&spaces(&seen));
             report = adoption_report(&seen, &adoption);
             if !report.obstacles.is_empty() {
+                // A node that had not heard of a return frees what it has got since.
+                let is_transient = |one: &Obstacle| matches!(one, Obstacle::InUse { .. });
+                if attempt < ATTEMPTS && adoption.obstacles.iter().any(is_transient) {
+                    tokio::time::sleep(LOOK_AGAIN).await;
+                    continue;
+                }
                 report.done = "pods wait for their addresses until this is cured and the command is run again, or until kubectl multus ipam return whereabouts --yes";
                 return finish(&report, output);
             }

@@ -222,18 +222,18 @@ pub(super) fn migrate(
                     address = Some(found);
                 }
                 if let Some((source, pod)) = at.replace((target, pod)) {
-                    del_until_done(&fleet.members[source], &pod)?;
+                    del_until_done(&fleet.members[source], &pod, &ipam)?;
                 }
                 moves += 1;
             }
             Err(failed) => {
                 history.failed(&format!("{failed:#}"));
-                del_until_done(member, &pod)?;
+                del_until_done(member, &pod, &ipam)?;
             }
         }
     }
     if let Some((source, pod)) = at {
-        del_until_done(&fleet.members[source], &pod)?;
+        del_until_done(&fleet.members[source], &pod, &ipam)?;
     }
     history.end("machines", &name);
     sh::until(60, "a claim is deleted", || delete(fleet, &name))?;

@@ -375,6 +375,14 @@ impl Member {
         self.del_container(&attachment(pod).container)
     }
 
+    /// Does the same, and names the definition where that is one of whereabouts.
+    pub(super) fn del_from(&self, pod: &str, ipam: &Value) -> anyhow::Result<()> {
+        if ipam["type"] != "whereabouts" {
+            return self.del(pod);
+        }
+        self.end(&Ask::ReleaseFrom(allocation(pod, ipam)?))
+    }
+
     pub(super) fn del_container(&self, container: &str) -> anyhow::Result<()> {
         self.release(Attachment {
             container: container.to_owned(),
@@ -384,8 +392,11 @@ impl Member {
 
     /// Frees the addresses of an interface.
     pub(super) fn release(&self, attachment: Attachment) -> anyhow::Result<()> {
-        let ask = Ask::Release(attachment);
-        let answer = self.ask(&ask)?.context("the service does not answer")?;
+        self.end(&Ask::Release(attachment))
+    }
+
+    fn end(&self, ask: &Ask) -> anyhow::Result<()> {
+        let answer = self.ask(ask)?.context("the service does not answer")?;
         ensure!(matches!(answer, Answer::Done(_)), "{answer:?}");
         Ok(())
     }
