@@ -100,7 +100,7 @@ pub fn pools(input: &[u8]) -> bool {
     );
     assert_eq!(plan.obstacles, []);
     let blocks = plan.blocks.iter().map(|((space, block), slots)| {
-        let mut object = moving::block(space, *block, "closed", slots);
+        let mut object = moving::block(space, *block, slots);
         object["metadata"]["uid"] = "u".into();
         object["metadata"]["resourceVersion"] = "1".into();
         AddressBlock::parse(&object).expect("it was written by us")

@@ -97,36 +97,17 @@ pub struct Context<'a> {
 impl Context<'_> {
     /// Returns the object that a request creates.
     pub fn object(&self, mode: &Mode<Id>) -> Value {
-        let mut spec = json!({
-            "schema": SCHEMA,
-            "space": self.space,
-            "first": self.block.first().to_string(),
-            "turn": 1,
-            "wanted": [],
-        });
-        let node = match mode {
+        match mode {
             Mode::Node(node) => {
+                let mut object = new_block(self.space, self.block, node);
+                let spec = &mut object["spec"];
                 spec["mode"] = "node".into();
                 spec["holder"] = holder(&self.own.holder);
                 spec["used"] = used(0).into();
-                &**node
+                object
             }
-            Mode::Shared(owners) => {
-                spec["mode"] = "shared".into();
-                spec["slots"] = self.slots(owners);
-                ""
-            }
-        };
-        json!({
-            "apiVersion": format!("{}/{}", object::GROUP, object::VERSION),
-            "kind": object::KIND,
-            "metadata": {
-                "name": object::name(self.space, self.block),
-                "labels": {object::NODE_LABEL: node, object::SPACE_LABEL: object::space_label(self.space)},
-                "finalizers": [object::FINALIZER],
-            },
-            "spec": spec,
-        })
+            Mode::Shared(owners) => shared(self.space, self.block, self.slots(owners)),
+        }
     }
 
     /// Returns the patch of a request that changes a block. A request that creates one or asks for its deletion has no patch.
@@ -237,6 +218,36 @@ impl Context<'_> {
     }
 }
 
+/// Returns the object of a new block, but for its mode and what belongs to that.
+fn new_block(space: &str, block: Block, node: &str) -> Value {
+    json!({
+        "apiVersion": format!("{}/{}", object::GROUP, object::VERSION),
+        "kind": object::KIND,
+        "metadata": {
+            "name": object::name(space, block),
+            "labels": {object::NODE_LABEL: node, object::SPACE_LABEL: object::space_label(space)},
+            "finalizers": [object::FINALIZER],
+        },
+        "spec": {
+            "schema": SCHEMA, "space": space, "first": block.first().to_string(), "turn": 1, "wanted": [],
+        },
+    })
+}
+
+/// Returns the object of a new shared block.
+pub(crate) fn shared(space: &str, block: Block, slots: Value) -> Value {
+    let mut object = new_block(space, block, "");
+    object["spec"]["mode"] = "shared".into();
+    object["spec"]["slots"] = slots;
+    object
+}
+
+/// Returns slots as a block's object has them.
+pub(crate) fn written(slots: &[Slot]) -> Value {
+    let slot = |slot: &Slot| json!({"owner": slot.owner, "pods": slot.pods.iter().map(slot_pod).collect::<Value>()});
+    slots.iter().map(slot).collect()
+}
+
 fn free_slot() -> Value {
     json!({"owner": "", "pods": []})
 }
@@ -281,7 +292,7 @@ fn holder(of: &Holder) -> Value {
     json!({"node": &*of.node, "uid": &*of.uid, "incarnation": &*of.incarnation})
 }
 
-pub(crate) fn slot_pod(pod: &SlotPod) -> Value {
+fn slot_pod(pod: &SlotPod) -> Value {
     let SlotPod {
         namespace,
         name,

@@ -310,25 +310,6 @@ impl<A: Api> Service<A> {
         })
     }
 
-    /// Gives an address of each of these ranges in its space, or none: of pools whose addresses are in blocks.
-    fn add_of_pools(
-        &self,
-        allocation: &Allocation,
-        ranges: &[(String, Range)],
-    ) -> Result<Vec<Grant>, Failure> {
-        let lists = ranges
-            .iter()
-            .map(|(space, range)| (space, vec![range.clone()]));
-        let lists: Vec<_> = lists.collect();
-        let noted = lists.iter().map(|(space, list)| (space.as_str(), list));
-        self.give(allocation, noted, || {
-            let taken = lists.iter().map(|(space, list)| {
-                self.take_all(allocation, space, std::slice::from_ref(list), None)
-            });
-            Ok(taken.collect::<Result<Vec<_>, _>>()?.concat())
-        })
-    }
-
     /// Gives what an ADD takes of these lists of ranges, all of it or nothing.
     fn give<'a>(
         &self,
@@ -792,7 +773,17 @@ impl<A: Api> guest::Blocks for Service<A> {
         allocation: &Allocation,
         ranges: &[(String, Range)],
     ) -> Result<Vec<Grant>, Failure> {
-        self.add_of_pools(allocation, ranges)
+        let lists = ranges
+            .iter()
+            .map(|(space, range)| (space, vec![range.clone()]));
+        let lists: Vec<_> = lists.collect();
+        let noted = lists.iter().map(|(space, list)| (space.as_str(), list));
+        self.give(allocation, noted, || {
+            let taken = lists.iter().map(|(space, list)| {
+                self.take_all(allocation, space, std::slice::from_ref(list), None)
+            });
+            Ok(taken.collect::<Result<Vec<_>, _>>()?.concat())
+        })
     }
 
     fn end(&self, attachment: &Attachment) {

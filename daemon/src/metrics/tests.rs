@@ -34,6 +34,7 @@ fn complete_text() -> String {
     metrics.dhcp_event("renewed");
     metrics.set_ipam(::ipam::service::Counts {
         addresses: 5,
+        of_pools: 0,
         held_blocks: 1,
         ranges: vec![::ipam::service::RangeCount {
             space: "lab".to_owned(),

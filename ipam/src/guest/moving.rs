@@ -9,11 +9,11 @@ use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
 
-use super::pool::{ADOPTED, NEW, Pool, PoolError, SPACE, STAMP};
+use super::pool::{ADOPTED, NEW, Pool, PoolError, SPACE, STAMP, place};
 use super::{Owner, own_space, reservation, slot_owner};
-use crate::object::{self, AddressBlock, Mode, POOL_OWNER, SCHEMA, Slot, SlotPod};
+use crate::object::{self, AddressBlock, Mode, POOL_OWNER, Slot, SlotPod};
 use crate::range::{BLOCK_SIZE, Block, Subnet};
-use crate::request::slot_pod;
+use crate::request::{shared, written};
 
 /// A pool as it was read.
 #[derive(Clone, Debug)]
@@ -23,7 +23,6 @@ pub struct StoredPool {
     pub subnet: Subnet,
     /// The word of its stamp; empty without one.
     pub word: String,
-    resource_version: String,
     network_name: String,
     has_labels: bool,
     has_annotations: bool,
@@ -127,7 +126,6 @@ impl StoredPool {
             namespace: own("/metadata/namespace"),
             subnet,
             word: word.unwrap_or_default().to_owned(),
-            resource_version: own("/metadata/resourceVersion"),
             network_name: network_name.to_owned(),
             has_labels: labels.is_some(),
             has_annotations: annotations.is_some(),
@@ -144,11 +142,11 @@ impl StoredPool {
 
     /// Returns the patch that stamps it, unless it has changed since it was read.
     pub fn stamp(&self, word: &str) -> Value {
-        let mut steps = vec![self.test()];
+        let mut steps = vec![self.pool.test()];
         if !self.has_labels {
             steps.push(json!({"op": "add", "path": "/metadata/labels", "value": {}}));
         }
-        steps.push(json!({"op": "add", "path": path("labels", STAMP), "value": word}));
+        steps.push(json!({"op": "add", "path": place("labels", STAMP), "value": word}));
         steps.into()
     }
 
@@ -159,7 +157,7 @@ impl StoredPool {
         if !self.has_annotations {
             list.push(json!({"op": "add", "path": "/metadata/annotations", "value": {}}));
         }
-        list.push(json!({"op": "add", "path": path("annotations", SPACE), "value": space}));
+        list.push(json!({"op": "add", "path": place("annotations", SPACE), "value": space}));
         steps
     }
 
@@ -167,10 +165,10 @@ impl StoredPool {
     pub fn reopen(&self, allocations: Option<&Map<String, Value>>) -> Value {
         let entries = allocations
             .map(|entries| json!({"op": "replace", "path": "/spec/allocations", "value": entries}));
-        let mut steps: Vec<_> = [self.test()].into_iter().chain(entries).collect();
-        steps.push(json!({"op": "remove", "path": path("labels", STAMP)}));
+        let mut steps: Vec<_> = [self.pool.test()].into_iter().chain(entries).collect();
+        steps.push(json!({"op": "remove", "path": place("labels", STAMP)}));
         if self.space.is_some() {
-            steps.push(json!({"op": "remove", "path": path("annotations", SPACE)}));
+            steps.push(json!({"op": "remove", "path": place("annotations", SPACE)}));
         }
         steps.into()
     }
@@ -241,10 +239,6 @@ impl StoredPool {
 
     fn is_reserved(&self) -> bool {
         self.space() == self.network_name
-    }
-
-    fn test(&self) -> Value {
-        json!({"op": "test", "path": "/metadata/resourceVersion", "value": self.resource_version})
     }
 }
 
@@ -335,21 +329,9 @@ fn is_free_for_pools(block: &AddressBlock) -> bool {
     }
 }
 
-/// Returns the object of a block with these slots that nobody has made yet.
-pub fn block(space: &str, block: Block, mode: &str, slots: &[Slot]) -> Value {
-    json!({
-        "apiVersion": format!("{}/{}", object::GROUP, object::VERSION),
-        "kind": object::KIND,
-        "metadata": {
-            "name": object::name(space, block),
-            "labels": {object::NODE_LABEL: "", object::SPACE_LABEL: object::space_label(space)},
-            "finalizers": [object::FINALIZER],
-        },
-        "spec": {
-            "schema": SCHEMA, "space": space, "first": block.first().to_string(), "turn": 1, "wanted": [], "mode": mode,
-            "slots": slots.iter().map(slot).collect::<Value>(),
-        },
-    })
+/// Returns the object of a shared block with these slots that nobody has made yet.
+pub fn block(space: &str, block: Block, slots: &[Slot]) -> Value {
+    shared(space, block, written(slots))
 }
 
 /// Returns the patch that gives a block which is not one node's another mode, and other slots where these are given, unless it has changed
@@ -368,15 +350,9 @@ pub fn change_mode(seen: &AddressBlock, mode: &str, slots: Option<&[Slot]>) -> V
     if let Some(slots) = slots {
         let version = json!({"op": "test", "path": "/metadata/resourceVersion", "value": *seen.resource_version});
         steps.insert(0, version);
-        let slots: Value = slots.iter().map(slot).collect();
-        steps.push(json!({"op": "replace", "path": "/spec/slots", "value": slots}));
+        steps.push(json!({"op": "replace", "path": "/spec/slots", "value": written(slots)}));
     }
     steps.into()
-}
-
-fn slot(slot: &Slot) -> Value {
-    let pods: Value = slot.pods.iter().map(slot_pod).collect();
-    json!({"owner": slot.owner, "pods": pods})
 }
 
 /// Returns the pools that closed blocks become. An address goes to the pool that its slot names, or else to the one that had it before.
@@ -480,8 +456,4 @@ pub fn late(pools: &[StoredPool]) -> Vec<Obstacle> {
         pool: pool.name.clone(),
     })
     .collect()
-}
-
-fn path(of: &str, key: &str) -> String {
-    format!("/metadata/{of}/{}", key.replace('/', "~1"))
 }

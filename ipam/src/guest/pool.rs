@@ -135,8 +135,7 @@ impl Pool {
 
     /// Returns the patch that lets a new pool give addresses, unless it has changed since it was read.
     pub fn open(&self) -> Value {
-        let path = format!("/metadata/labels/{}", STAMP.replace('/', "~1"));
-        json!([self.test(), {"op": "remove", "path": path}])
+        json!([self.test(), {"op": "remove", "path": place("labels", STAMP)}])
     }
 
     /// Returns the address for an owner by the reference's rules: the one that the pod's interface has, whatever its container, else the
@@ -206,7 +205,7 @@ impl Pool {
         steps.chain(addresses.iter().map(remove)).collect()
     }
 
-    fn test(&self) -> Value {
+    pub(super) fn test(&self) -> Value {
         json!({"op": "test", "path": "/metadata/resourceVersion", "value": self.resource_version})
     }
 
@@ -214,6 +213,11 @@ impl Pool {
         let offset = self.subnet.offset(address).unwrap_or_default();
         format!("/spec/allocations/{offset}")
     }
+}
+
+/// Returns the place of a label or an annotation in a patch.
+pub(super) fn place(of: &str, key: &str) -> String {
+    format!("/metadata/{of}/{}", key.replace('/', "~1"))
 }
 
 /// Reads the stamp of a pool. A word of another release is one of a pool that nobody may use.

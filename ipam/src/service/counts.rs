@@ -16,6 +16,8 @@ use crate::wire::Attachment;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub addresses: usize,
+    /// Those among the addresses that are of blocks which pools have become.
+    pub of_pools: usize,
     pub held_blocks: usize,
     /// The lists of ranges of which pods of this node have asked for an address since the service started, in the order of space and range.
     pub ranges: Vec<RangeCount>,
@@ -53,8 +55,10 @@ impl<A: Api> Service<A> {
     pub fn counts(&self) -> Counts {
         let state = self.lock();
         let entries = state.entries.values();
+        let uses = entries.clone().flat_map(|entry| &entry.uses);
         Counts {
-            addresses: entries.clone().map(|entry| entry.uses.len()).sum(),
+            addresses: uses.clone().count(),
+            of_pools: uses.filter(|one| !one.pool.is_empty()).count(),
             held_blocks: entries.filter(|entry| entry.node.record.is_some()).count(),
             ranges: state.range_counts(),
         }

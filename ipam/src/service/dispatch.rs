@@ -94,9 +94,9 @@ impl<A: Api, O: Objects> Services<A, O> {
     /// Returns what the node has.
     pub fn counts(&self) -> Counts {
         let mut counts = self.blocks.counts();
-        let is_in_blocks = |attachment: &Attachment| self.blocks.has(attachment);
-        let guest = self.guest.as_ref();
-        counts.addresses += guest.map_or(0, |guest| guest.count(is_in_blocks));
+        if let Some(guest) = &self.guest {
+            counts.addresses = counts.addresses - counts.of_pools + guest.count();
+        }
         counts
     }
 }

@@ -23,7 +23,7 @@ use crate::guest::{
 };
 use crate::guest::{pool, reservation};
 use crate::object::{self, AddressBlock, Mode};
-use crate::range::{Block, Range};
+use crate::range::{Block, Range, Subnet};
 use crate::request::free;
 use crate::wire::{Allocation, Attachment, Grant};
 
@@ -264,9 +264,7 @@ impl<A: Objects> Guest<A> {
         if pool.is_none() {
             // A return gives the addresses to it.
             let name = pool::name(&definition.network_name, range.subnet());
-            let object = pool::object(&self.namespace, &name, range.subnet());
-            let pools = collection(&self.namespace, POOLS);
-            written(self.api.create(&pools, &object))?;
+            self.create_pool(&self.namespace, &name, range.subnet())?;
         }
         let is_new = pool
             .as_ref()
@@ -390,7 +388,8 @@ impl<A: Objects> Guest<A> {
         loop {
             self.check_time(exchange)?;
             let Some(pool) = self.pool(&exchange.one)? else {
-                self.create_pool(&exchange.one)?;
+                let one = &exchange.one;
+                self.create_pool(&one.namespace, &one.pool(), one.subnet)?;
                 continue;
             };
             match pool.stamp() {
@@ -783,10 +782,10 @@ impl<A: Objects> Guest<A> {
         Ok(pool.transpose()?)
     }
 
-    fn create_pool(&self, one: &Use) -> Result<(), Failure> {
-        let object = pool::object(&one.namespace, &one.pool(), one.subnet);
+    fn create_pool(&self, namespace: &str, name: &str, subnet: Subnet) -> Result<(), Failure> {
+        let object = pool::object(namespace, name, subnet);
         // Whoever has made it: it is read next. It has no address yet, so nobody has to know the outcome.
-        written(self.api.create(&collection(&one.namespace, POOLS), &object))
+        written(self.api.create(&collection(namespace, POOLS), &object))
     }
 
     fn reservation(&self, one: &Use, address: IpAddr) -> Result<Option<Reservation>, Failure> {
@@ -846,12 +845,11 @@ impl<A: Objects> Guest<A> {
         entry.is_some_and(|entry| entry.record.state == Progress::Given)
     }
 
-    /// Returns how many addresses pods of this node have of pools, without those of blocks.
-    pub fn count(&self, is_in_blocks: impl Fn(&Attachment) -> bool) -> usize {
+    /// Returns how many addresses pods of this node have of pools, also where these are in blocks.
+    pub fn count(&self) -> usize {
         let state = self.lock();
         let given = state.entries.values().map(|entry| &entry.record);
-        let given = given
-            .filter(|record| record.state == Progress::Given && !is_in_blocks(&record.attachment));
+        let given = given.filter(|record| record.state == Progress::Given);
         given.map(|record| record.uses.len()).sum()
     }
 

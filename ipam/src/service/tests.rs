@@ -115,11 +115,11 @@ impl Server {
     }
 
     /// Decides what becomes of the next request, after some that are made.
-    pub(super) fn set_fate(&self, roll: usize, before: usize) {
+    pub(super) fn set_fate(&self, roll: u64, before: usize) {
         let fate = match roll {
-            1 => Fate::Lost,
-            2 => Fate::Late,
-            3 => Fate::Away,
+            0 => Fate::Lost,
+            1 => Fate::Late,
+            2 => Fate::Away,
             _ => Fate::Made,
         };
         *self.fates.lock().unwrap() = [vec![fate], vec![Fate::Made; before]].concat();
@@ -1333,10 +1333,15 @@ fn bad_requests_say_what_is_wrong() {
 }
 
 /// A sequence of numbers that a seed decides (xorshift).
-struct Dice(u64);
+pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
+    /// Returns a place among so many.
+    pub(super) fn choose(&mut self, among: usize) -> usize {
+        usize::try_from(self.roll(among as u64)).unwrap()
+    }
+
+    pub(super) fn roll(&mut self, sides: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -1399,15 +1404,9 @@ fn random_history(seed: u64, nodes: usize, steps: u32) -> usize {
     let mut uses = Uses::new();
     let mut claims = claims::History::new(&server, &lans);
     for step in 0..steps {
-        let at = usize::try_from(dice.roll(nodes as u64)).unwrap();
-        let fate = match dice.roll(12) {
-            0 => Fate::Lost,
-            1 => Fate::Late,
-            2 => Fate::Away,
-            _ => Fate::Made,
-        };
-        let before = usize::try_from(dice.roll(3)).unwrap();
-        *server.fates.lock().unwrap() = [vec![fate], vec![Fate::Made; before]].concat();
+        let at = dice.choose(nodes);
+        let roll = dice.roll(12);
+        server.set_fate(roll, dice.choose(3));
         // Pods come for some time, and go for some time.
         let phase = step as usize / (34 * nodes);
         let share_of_adds = if phase.is_multiple_of(2) { 11 } else { 3 };
@@ -1436,7 +1435,7 @@ fn random_history(seed: u64, nodes: usize, steps: u32) -> usize {
                 if uses.is_empty() {
                     continue;
                 }
-                let chosen = usize::try_from(dice.roll(uses.len() as u64)).unwrap();
+                let chosen = dice.choose(uses.len());
                 let key = uses.keys().nth(chosen).unwrap().clone();
                 let (on, pod) = uses.remove(&key).unwrap();
                 machines[on].del(&pod);
@@ -1462,7 +1461,7 @@ fn random_history(seed: u64, nodes: usize, steps: u32) -> usize {
             20 => {
                 let names = server.names();
                 if !names.is_empty() && dice.roll(4) == 0 {
-                    let chosen = usize::try_from(dice.roll(names.len() as u64)).unwrap();
+                    let chosen = dice.choose(names.len());
                     server.delete_by_hand(&names[chosen]);
                 }
             }

@@ -208,7 +208,7 @@ impl Moved {
         let plan = self.plan();
         assert_eq!(plan.obstacles, []);
         for ((space, block), slots) in &plan.blocks {
-            let object = moving::block(space, *block, "shared", slots);
+            let object = moving::block(space, *block, slots);
             self.server.create(&object).unwrap();
         }
         for (pool, space) in self.pools().iter().zip(self.spaces()) {

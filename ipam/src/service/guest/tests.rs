@@ -105,11 +105,11 @@ impl Cluster {
     }
 
     /// Decides what becomes of the next request that changes something, after some that are made.
-    pub(in crate::service) fn set_fate(&self, roll: usize, before: usize) {
+    pub(in crate::service) fn set_fate(&self, roll: u64, before: usize) {
         let fate = match roll {
-            1 => Fate::Lost,
-            2 => Fate::Late,
-            3 => Fate::Away,
+            0 => Fate::Lost,
+            1 => Fate::Late,
+            2 => Fate::Away,
             _ => Fate::Made,
         };
         *self.fates.lock().unwrap() = [vec![fate], vec![Fate::Made; before]].concat();
@@ -312,7 +312,9 @@ impl Machine {
     /// Makes the pool of a definition, without addresses.
     fn make_pool(&self, ipam: &Value) {
         let one = used(ipam);
-        self.guest.create_pool(&one).unwrap();
+        self.guest
+            .create_pool(&one.namespace, &one.pool(), one.subnet)
+            .unwrap();
         let pool = self.guest.pool(&one).unwrap().unwrap();
         self.cluster.patch(&pool_path(&one), &pool.open()).unwrap();
     }
@@ -475,7 +477,7 @@ fn address_is_in_the_pool_and_reserved_and_free_after_del() {
     let (pools, reservations) = cluster.taken();
     assert_eq!(pools, ["1 shop/web web", "2 shop/db db"]);
     assert_eq!(reservations, ["10.0.0.1 shop/web", "10.0.0.2 shop/db"]);
-    assert_eq!(machine.guest.count(not_in_blocks), 2);
+    assert_eq!(machine.guest.count(), 2);
     machine.guest.check(&attachment("web")).unwrap();
     for _ in 0..2 {
         machine.del("web");

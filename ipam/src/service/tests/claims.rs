@@ -731,13 +731,9 @@ impl<'a> History<'a> {
         format!("claim-{number}")
     }
 
-    fn choose(dice: &mut Dice, among: usize) -> usize {
-        usize::try_from(dice.roll(among as u64)).unwrap()
-    }
-
     /// A pod with a claim starts. Returns whether it has got its address.
     pub(super) fn add(&mut self, machine: &Machine, at: usize, pod: &str, dice: &mut Dice) -> bool {
-        let number = Self::choose(dice, CLAIMS);
+        let number = dice.choose(CLAIMS);
         let known = &mut self.claims[number];
         let outcome = machine.add_claimed(pod, &Self::name(number), &self.lans[known.lan]);
         let has_got = outcome.is_ok();
@@ -762,7 +758,7 @@ impl<'a> History<'a> {
         if with_pods.is_empty() {
             return;
         }
-        let chosen = Self::choose(dice, with_pods.len());
+        let chosen = dice.choose(with_pods.len());
         let pods = &mut with_pods[chosen].pods;
         let place = pods.iter().position(|(on, _)| *on == at).unwrap();
         machine.del(&pods.remove(place).1);
@@ -777,7 +773,7 @@ impl<'a> History<'a> {
 
     /// A claim is deleted, which some nodes hear of, and made again.
     pub(super) fn remove(&mut self, machines: &[Machine], dice: &mut Dice) {
-        let number = Self::choose(dice, CLAIMS);
+        let number = dice.choose(CLAIMS);
         let name = Self::name(number);
         let uid = self.server.claim_value(&name, "/metadata/uid");
         self.server.remove_claim(&name);

@@ -7,21 +7,12 @@ use std::time::Duration;
 
 use super::super::super::Times;
 use super::super::super::guest::tests::TIMES_AT_ONCE;
+use super::super::super::tests::Dice;
 use super::*;
 
+/// What the dice show for a request that is made.
+const MADE: u64 = 3;
 const NODES: [&str; 3] = ["a", "b", "c"];
-
-/// A sequence of numbers that a seed decides (xorshift).
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % sides as u64).unwrap()
-    }
-}
 
 /// One range that is shared from the start, one of which nodes hold blocks, and one that overlaps it.
 fn ranges() -> [Value; 3] {
@@ -93,8 +84,8 @@ impl History {
 
     fn fates(&self, dice: &mut Dice) {
         let roll = dice.roll(24);
-        self.moved.cluster.set_fate(roll, dice.roll(3));
-        self.moved.server.set_fate(roll, dice.roll(3));
+        self.moved.cluster.set_fate(roll, dice.choose(3));
+        self.moved.server.set_fate(roll, dice.choose(3));
     }
 
     fn add(&mut self, at: usize, pod: &str, range: usize) {
@@ -122,12 +113,12 @@ impl History {
     }
 
     fn step(&mut self, step: usize, dice: &mut Dice) {
-        let at = dice.roll(NODES.len());
+        let at = dice.choose(NODES.len());
         self.fates(dice);
         let share_of_adds = if (step / 60).is_multiple_of(2) { 8 } else { 3 };
         match dice.roll(20) {
             roll if roll < share_of_adds => {
-                let range = dice.roll(ranges().len());
+                let range = dice.choose(ranges().len());
                 self.add(at, &format!("{}-{step}", self.seed), range);
             }
             0..11 => {
@@ -135,7 +126,7 @@ impl History {
                 if own.is_empty() {
                     return;
                 }
-                let (key, (_, pod, range)) = own[dice.roll(own.len())];
+                let (key, (_, pod, range)) = own[dice.choose(own.len())];
                 let (key, pod, range) = (key.clone(), pod.clone(), *range);
                 self.uses.remove(&key);
                 self.del(at, &pod, range);
@@ -162,8 +153,8 @@ impl History {
     /// Makes the next request of the command, which reads everything before.
     #[expect(clippy::too_many_lines, reason = "one arm for each kind of request")]
     fn go_on(&mut self) {
-        self.moved.cluster.set_fate(0, 0);
-        self.moved.server.set_fate(0, 0);
+        self.moved.cluster.set_fate(MADE, 0);
+        self.moved.server.set_fate(MADE, 0);
         let moved = &self.moved;
         let pools = moved.pools();
         let blocks = moved.blocks();
@@ -217,7 +208,7 @@ impl History {
                 });
                 match unwritten {
                     Some((space, block, slots, None)) => {
-                        let object = moving::block(space, *block, "shared", slots);
+                        let object = moving::block(space, *block, slots);
                         moved.server.create(&object).unwrap();
                     }
                     Some((_, _, slots, Some(one))) => {
