@@ -22,12 +22,16 @@ use ipam::{
     },
     object::{self, POOL_OWNER},
     request::{free, want},
+    service::guest::serves,
 };
 use plan::netconf::Netconf;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{gather, snapshot::Snapshot};
+use super::{
+    gather,
+    snapshot::{Network, Snapshot},
+};
 use crate::{
     CommandStatus, Output,
     cluster::{Cluster, Write},
@@ -88,16 +92,24 @@ struct Report {
     done: &'static str,
 }
 
-/// What both commands read.
-struct Seen {
+/// The pools and all blocks.
+struct Stored {
+    /// At least one, all of one namespace.
     pools: Vec<StoredPool>,
-    /// The label of their namespace.
+    blocks: Vec<AddressBlock>,
+}
+
+/// Everything that decides whether and how pools are moved.
+struct Seen {
+    stored: Stored,
+    /// The label of the pools' namespace.
     mark: String,
     /// The pods of reservations by their names.
     reservations: BTreeMap<String, String>,
-    snapshot: Snapshot,
-    /// The definitions of whereabouts by namespace and name.
-    definitions: Vec<(String, guest::Definition)>,
+    /// The networks of all definitions.
+    networks: Vec<Network>,
+    /// What definitions of whereabouts say of reservations, by the names of their pools.
+    wanted: BTreeMap<String, BTreeSet<bool>>,
     pods: BTreeMap<String, PodPlace>,
     /// DaemonSets with its program.
     programs: Vec<String>,
@@ -109,20 +121,18 @@ pub(super) async fn adopt(
     output: Output,
 ) -> anyhow::Result<CommandStatus> {
     let mut seen = Seen::read(cluster).await?;
-    let has = |word| seen.has(word);
-    if has(RETURNING) {
+    if seen.stored.has(RETURNING) {
         ensure!(
             seen.mark != OPEN,
             "pools are going back already: finish it with kubectl multus ipam return whereabouts --yes"
         );
         return reopen(args, cluster, &seen, output).await;
     }
-    let is_begun = has(ADOPTED);
-    let spaces = |seen: &Seen| seen.spaces().collect::<Vec<_>>();
-    let mut adoption = seen.adoption(&spaces(&seen));
+    let is_begun = seen.stored.has(ADOPTED);
+    let mut adoption = seen.adoption();
     let leaked = adoption.leaked.clone();
     let mut report = adoption_report(&seen, &adoption);
-    if seen.pools.iter().all(|pool| pool.word == ADOPTED) {
+    if seen.stored.pools.iter().all(|pool| pool.word == ADOPTED) {
         report.is_done = true;
         report.done = "all pools are in blocks";
         return finish(&report, output);
@@ -133,14 +143,14 @@ pub(super) async fn adopt(
     if !is_begun {
         let assign = |pool: &StoredPool| pool.assign(ADOPTING, &seen.space_to_be(pool));
         stamp(cluster, StoredPool::is_open, assign).await?;
-        mark(cluster, &seen, ADOPTED).await?;
+        mark(cluster, seen.stored.namespace(), ADOPTED).await?;
         // Requests of a run that was interrupted may be made meanwhile.
         for attempt in 0.. {
             seen = Seen::read(cluster).await?;
             if args.without_leaked {
                 seen.leave_out(&leaked);
             }
-            adoption = seen.adoption(&spaces(&seen));
+            adoption = seen.adoption();
             report = adoption_report(&seen, &adoption);
             if !report.obstacles.is_empty() {
                 // A node that had not heard of a return frees what it has got since.
@@ -152,7 +162,7 @@ pub(super) async fn adopt(
                 report.done = "pods wait for their addresses until this is cured and the command is run again, or until kubectl multus ipam return whereabouts --yes";
                 return finish(&report, output);
             }
-            let changed = write_blocks(cluster, &seen, &adoption).await?;
+            let changed = write_blocks(cluster, &seen.stored.blocks, &adoption).await?;
             if changed == 0 {
                 break;
             }
@@ -166,7 +176,7 @@ pub(super) async fn adopt(
     let is_meant = |pool: &StoredPool| pool.word == ADOPTING || (pool.is_open() && pool.is_empty());
     let assign = |pool: &StoredPool| pool.assign(ADOPTED, &seen.space_to_be(pool));
     stamp(cluster, is_meant, assign).await?;
-    report.obstacles = texts(&moving::late(&Seen::read(cluster).await?.pools));
+    report.obstacles = texts(&moving::late(&pools(cluster).await?));
     report.is_done = report.obstacles.is_empty();
     report.done = if report.is_done {
         "adopted"
@@ -183,15 +193,15 @@ async fn reopen(
     seen: &Seen,
     output: Output,
 ) -> anyhow::Result<CommandStatus> {
-    let blocks: Vec<_> = seen.blocks().collect();
+    let Stored { pools, blocks } = &seen.stored;
     let closed = blocks
         .iter()
-        .filter(|block| matches!(block.mode, Mode::Closed(_)) && seen.has_pool_of(block));
+        .filter(|block| matches!(block.mode, Mode::Closed(_)) && seen.stored.has_pool_of(block));
     let patches: Vec<_> = closed
         .map(|block| (name(block), moving::change_mode(block, "shared", None)))
         .collect();
     let mut report = Report {
-        pools: seen.pools.len(),
+        pools: pools.len(),
         addresses: blocks.iter().map(taken).sum(),
         leaked: Vec::new(),
         blocks: patches.len(),
@@ -200,11 +210,12 @@ async fn reopen(
         done: "in blocks again",
     };
     if args.common.yes {
-        mark(cluster, seen, ADOPTED).await?;
+        mark(cluster, seen.stored.namespace(), ADOPTED).await?;
         patch_blocks(cluster, &patches).await?;
-        let pools = seen.pools.iter();
+        // One that was made since has no space yet.
         let patches: Vec<_> = pools
-            .map(|pool| (pool, pool.assign(ADOPTED, pool.space())))
+            .iter()
+            .map(|pool| (pool, pool.assign(ADOPTED, &seen.space_to_be(pool))))
             .collect();
         patch_pools(cluster, &patches).await?;
     } else {
@@ -219,29 +230,30 @@ pub(super) async fn give_back(
     output: Output,
 ) -> anyhow::Result<CommandStatus> {
     let seen = Seen::read(cluster).await?;
+    let stored = &seen.stored;
     let mut report = Report {
-        pools: seen.pools.len(),
-        addresses: seen.give_back().addresses,
+        pools: stored.pools.len(),
+        addresses: stored.give_back().addresses,
         leaked: Vec::new(),
         blocks: 0,
         obstacles: seen.obstacles_of_return(),
         is_done: false,
         done: "",
     };
-    if seen.has(ADOPTING) {
+    if stored.has(ADOPTING) {
         ensure!(
-            !seen.has(ADOPTED),
+            !stored.has(ADOPTED),
             "pools are being adopted: finish it with kubectl multus ipam adopt whereabouts --yes"
         );
         if args.yes {
-            stop(cluster, &seen).await?;
+            stop(cluster, stored).await?;
             (report.is_done, report.done) = (true, "not adopted");
         }
         return finish(&report, output);
     }
-    let is_written = seen.mark == OPEN && !seen.has(ADOPTED);
-    let mut blocks = seen.blocks();
-    if seen.pools.iter().all(StoredPool::is_open)
+    let is_written = seen.mark == OPEN && !stored.has(ADOPTED);
+    let mut blocks = stored.blocks.iter();
+    if stored.pools.iter().all(StoredPool::is_open)
         && !blocks.any(|block| matches!(block.mode, Mode::Closed(_)))
     {
         (report.is_done, report.done) = (true, "no pool is in blocks");
@@ -254,16 +266,19 @@ pub(super) async fn give_back(
         let is_meant = |pool: &StoredPool| pool.word != RETURNING;
         stamp(cluster, is_meant, |pool| pool.stamp(RETURNING)).await?;
         report.blocks = close(cluster).await?;
-    }
-    if !is_written {
-        mark(cluster, &seen, CLOSED).await?;
+        mark(cluster, stored.namespace(), CLOSED).await?;
     }
     let mut has_reservations = is_written;
     loop {
-        let (seen, back) = closed(cluster).await?;
-        if !seen.has(RETURNING) {
+        let mut stored = Stored::read(cluster).await?;
+        if !stored.has(RETURNING) {
             break;
         }
+        // Nothing was given of blocks that were made since.
+        stored
+            .blocks
+            .retain(|block| matches!(block.mode, Mode::Closed(_)));
+        let back = stored.give_back();
         // An address that a pool has again may be free there.
         if !std::mem::replace(&mut has_reservations, true) {
             report.addresses = back.addresses;
@@ -272,10 +287,10 @@ pub(super) async fn give_back(
                 report.done = "pods wait for their addresses until this is cured and the command is run again, or until kubectl multus ipam adopt whereabouts --yes";
                 return finish(&report, output);
             }
-            write_reservations(cluster, &seen, &back).await?;
-            mark(cluster, &seen, OPEN).await?;
+            write_reservations(cluster, &stored.pools, &back).await?;
+            mark(cluster, stored.namespace(), OPEN).await?;
         }
-        let patches = seen.pools.iter().zip(&back.allocations);
+        let patches = stored.pools.iter().zip(&back.allocations);
         let patches: Vec<_> = patches
             .filter(|(pool, _)| pool.word == RETURNING)
             .map(|(pool, entries)| (pool, pool.reopen(Some(entries))))
@@ -288,88 +303,70 @@ pub(super) async fn give_back(
     finish(&report, output)
 }
 
-/// Reads the pools and what they get, of closed blocks: of those that were made since nothing was given.
-async fn closed(cluster: &Cluster) -> anyhow::Result<(Seen, Return)> {
-    let mut seen = Seen::read(cluster).await?;
-    let blocks = &mut seen.snapshot.blocks;
-    blocks.retain(|block| matches!(block.content.mode, Mode::Closed(_)));
-    let back = seen.give_back();
-    Ok((seen, back))
+/// Reads the pools, which have to be of one namespace.
+async fn pools(cluster: &Cluster) -> anyhow::Result<Vec<StoredPool>> {
+    let objects = cluster.all(GROUP, "IPPool", POOLS).await;
+    let objects = objects.map_err(|reason| anyhow!("cannot list {POOLS}: {reason}"))?;
+    let pools = objects.iter().flatten().map(StoredPool::parse);
+    let pools: Vec<_> = pools.collect::<Result<_, _>>()?;
+    let first = pools
+        .first()
+        .context("the cluster has no pools of whereabouts")?;
+    ensure!(
+        pools.iter().all(|pool| pool.namespace == first.namespace),
+        "there are pools in several namespaces, of which daemons use one (ipam.whereaboutsNamespace): delete those that nobody uses"
+    );
+    Ok(pools)
 }
 
-impl Seen {
+/// Reads the pods of reservations by the reservations' names.
+async fn reservations(cluster: &Cluster) -> anyhow::Result<BTreeMap<String, String>> {
+    let kind = "OverlappingRangeIPReservation";
+    let objects = cluster.all(GROUP, kind, RESERVATIONS).await;
+    let objects = objects.map_err(|reason| anyhow!("cannot list {RESERVATIONS}: {reason}"))?;
+    let named = objects.iter().flatten();
+    Ok(named
+        .map(|one| (text_at(one, "/metadata/name"), text_at(one, "/spec/podref")))
+        .collect())
+}
+
+fn text_at(object: &Value, path: &str) -> String {
+    let text = object.pointer(path).and_then(Value::as_str);
+    text.unwrap_or_default().to_owned()
+}
+
+/// Fails unless everything that was read can be used.
+fn ensure_complete(snapshot: &Snapshot) -> anyhow::Result<()> {
+    let unusable = snapshot.unusable.iter();
+    let faults: Vec<_> = unusable
+        .map(|one| format!("{}: {}", one.object, one.reason))
+        .chain(snapshot.gaps.iter().cloned())
+        .collect();
+    ensure!(
+        faults.is_empty(),
+        "not everything could be read: {}",
+        faults.join("; ")
+    );
+    Ok(())
+}
+
+impl Stored {
     async fn read(cluster: &Cluster) -> anyhow::Result<Self> {
-        let pools = cluster.all(GROUP, "IPPool", POOLS).await;
-        let pools = pools.map_err(|reason| anyhow!("cannot list {POOLS}: {reason}"))?;
-        let pools = pools.context("the cluster has no pools of whereabouts")?;
-        let pools = pools.iter().map(StoredPool::parse);
-        let pools: Vec<_> = pools.collect::<Result<_, _>>()?;
-        let first = pools
-            .first()
-            .context("the cluster has no pools of whereabouts")?;
-        ensure!(
-            pools.iter().all(|pool| pool.namespace == first.namespace),
-            "there are pools in several namespaces, of which daemons use one (ipam.whereaboutsNamespace): delete those that nobody uses"
-        );
-        let namespace = cluster.object(("", "v1"), "Namespace", "namespaces", "", &first.namespace);
-        let namespace = namespace
-            .await
-            .map_err(|reason| anyhow!("cannot read namespace {}: {reason}", first.namespace))?;
-        let mark =
-            namespace.and_then(|one| Some(one["metadata"]["labels"][MARK].as_str()?.to_owned()));
-        let kind = "OverlappingRangeIPReservation";
-        let reservations = cluster.all(GROUP, kind, RESERVATIONS).await;
-        let reservations =
-            reservations.map_err(|reason| anyhow!("cannot list {RESERVATIONS}: {reason}"))?;
-        let text = |object: &Value, path: &str| {
-            let text = object.pointer(path).and_then(Value::as_str);
-            text.unwrap_or_default().to_owned()
-        };
-        let reservations = reservations.into_iter().flatten();
-        let reservations = reservations
-            .map(|one| (text(&one, "/metadata/name"), text(&one, "/spec/podref")))
-            .collect();
-        let netconf = validate::netconf(Map::new()).context("cannot use the defaults")?;
-        let plural = "network-attachment-definitions";
-        let nads = cluster.all(("k8s.cni.cncf.io", "v1"), DEFINITION, plural);
-        let nads = nads
-            .await
-            .map_err(|reason| anyhow!("cannot list {plural}: {reason}"))?;
-        let nads = nads.into_iter().flatten();
-        let definitions = nads.flat_map(|nad| definitions(nad, &netconf)).collect();
-        let sets = cluster.all(("apps", "v1"), "DaemonSet", "daemonsets").await;
-        let sets = sets.map_err(|reason| anyhow!("cannot list daemonsets: {reason}"))?;
-        let programs = sets.into_iter().flatten().filter(has_program);
-        let programs = programs.map(|set| {
-            let part = |key: &str| text(&set, &format!("/metadata/{key}"));
-            format!("{}/{}", part("namespace"), part("name"))
-        });
-        let snapshot = gather::all(cluster).await?;
-        ensure!(
-            snapshot.unusable.is_empty() && snapshot.gaps.is_empty(),
-            "not everything could be read: {}",
-            snapshot
-                .unusable
-                .iter()
-                .map(|one| format!("{}: {}", one.object, one.reason))
-                .chain(snapshot.gaps.iter().cloned())
-                .collect::<Vec<_>>()
-                .join("; ")
-        );
-        let pods = snapshot.pods().map(|pod| {
-            let uid = pod.pod.view.uid.clone();
-            let node = pod.node.clone();
-            (pod.name(), PodPlace { uid, node })
-        });
+        let pools = pools(cluster).await?;
+        Self::new(pools, gather::blocks(cluster).await?)
+    }
+
+    fn new(pools: Vec<StoredPool>, snapshot: Snapshot) -> anyhow::Result<Self> {
+        ensure_complete(&snapshot)?;
+        let blocks = snapshot.blocks.into_iter();
         Ok(Self {
             pools,
-            mark: mark.unwrap_or_default(),
-            reservations,
-            definitions,
-            pods: pods.collect(),
-            programs: programs.collect(),
-            snapshot,
+            blocks: blocks.map(|block| block.content).collect(),
         })
+    }
+
+    fn namespace(&self) -> &str {
+        &self.pools[0].namespace
     }
 
     /// Returns whether a pool has this word; an empty one is that of a pool which gives addresses.
@@ -377,41 +374,82 @@ impl Seen {
         self.pools.iter().any(|pool| pool.word == word)
     }
 
-    fn blocks(&self) -> impl Iterator<Item = AddressBlock> {
-        let blocks = self.snapshot.blocks.iter();
-        blocks.map(|block| block.content.clone())
-    }
-
     /// Returns whether a block has addresses of a pool.
     fn has_pool_of(&self, block: &AddressBlock) -> bool {
         self.pools.iter().any(|pool| pool.has_block(block))
     }
 
-    /// Returns the spaces that the pools' addresses get to.
-    fn spaces(&self) -> impl Iterator<Item = String> {
-        self.pools.iter().map(|pool| self.space_to_be(pool))
+    fn give_back(&self) -> Return {
+        moving::give_back(&self.pools, &self.blocks)
     }
+}
 
-    fn space_to_be(&self, pool: &StoredPool) -> String {
+impl Seen {
+    async fn read(cluster: &Cluster) -> anyhow::Result<Self> {
+        let pools = pools(cluster).await?;
+        let namespace = &pools[0].namespace;
+        let object = cluster.object(("", "v1"), "Namespace", "namespaces", "", namespace);
+        let object = object
+            .await
+            .map_err(|reason| anyhow!("cannot read namespace {namespace}: {reason}"))?;
+        let mark =
+            object.and_then(|one| Some(one["metadata"]["labels"][MARK].as_str()?.to_owned()));
+        let reservations = reservations(cluster).await?;
+        let netconf = validate::netconf(Map::new()).context("cannot use the defaults")?;
+        let plural = "network-attachment-definitions";
+        let nads = cluster.all(("k8s.cni.cncf.io", "v1"), DEFINITION, plural);
+        let nads = nads
+            .await
+            .map_err(|reason| anyhow!("cannot list {plural}: {reason}"))?;
         let mut wanted: BTreeMap<_, BTreeSet<bool>> = BTreeMap::new();
-        for (_, definition) in &self.definitions {
+        let nads = nads.into_iter().flatten();
+        for definition in nads.flat_map(|nad| definitions(nad, &netconf)) {
             for pool in definition.pools() {
                 let wanted = wanted.entry(pool).or_default();
                 wanted.insert(definition.is_reserved);
             }
         }
-        pool.space_to_be(&self.reservations, &wanted)
+        let sets = cluster.all(("apps", "v1"), "DaemonSet", "daemonsets").await;
+        let sets = sets.map_err(|reason| anyhow!("cannot list daemonsets: {reason}"))?;
+        let programs = sets.into_iter().flatten().filter(has_program);
+        let programs = programs.map(|set| {
+            let part = |key: &str| text_at(&set, &format!("/metadata/{key}"));
+            format!("{}/{}", part("namespace"), part("name"))
+        });
+        let programs = programs.collect();
+        let mut snapshot = gather::all(cluster).await?;
+        let pods = snapshot.pods().map(|pod| {
+            let uid = pod.pod.view.uid.clone();
+            let node = pod.node.clone();
+            (pod.name(), PodPlace { uid, node })
+        });
+        let pods = pods.collect();
+        Ok(Self {
+            mark: mark.unwrap_or_default(),
+            reservations,
+            networks: std::mem::take(&mut snapshot.networks),
+            wanted,
+            pods,
+            programs,
+            stored: Stored::new(pools, snapshot)?,
+        })
     }
 
-    fn adoption(&self, spaces: &[String]) -> Adoption {
-        let blocks: Vec<_> = self.blocks().collect();
+    /// Returns the space that a pool's addresses get to.
+    fn space_to_be(&self, pool: &StoredPool) -> String {
+        pool.space_to_be(&self.reservations, &self.wanted)
+    }
+
+    fn adoption(&self) -> Adoption {
+        let Stored { pools, blocks } = &self.stored;
+        let spaces: Vec<_> = pools.iter().map(|pool| self.space_to_be(pool)).collect();
         let place = |pod: &str| self.pods.get(pod).cloned();
-        moving::adopt(&self.pools, spaces, &self.reservations, place, &blocks)
+        moving::adopt(pools, &spaces, &self.reservations, place, blocks)
     }
 
     /// Leaves out addresses of pods that did not exist before either.
     fn leave_out(&mut self, leaked: &BTreeSet<(String, IpAddr)>) {
-        for pool in &mut self.pools {
+        for pool in &mut self.stored.pools {
             let pods = &self.pods;
             let name = pool.name.clone();
             pool.retain(|address, pod| {
@@ -420,15 +458,11 @@ impl Seen {
         }
     }
 
-    fn give_back(&self) -> Return {
-        let blocks: Vec<_> = self.blocks().collect();
-        moving::give_back(&self.pools, &blocks)
-    }
-
     fn obstacles_of_return(&self) -> Vec<String> {
-        let mut all = texts(&moving::late(&self.pools));
-        for pool in &self.pools {
-            let networks = self.snapshot.networks.iter();
+        let pools = &self.stored.pools;
+        let mut all = texts(&moving::late(pools));
+        for pool in pools {
+            let networks = self.networks.iter();
             let others = networks.filter(|network| {
                 let mut ranges = network.ranges.iter();
                 network.is_own
@@ -442,24 +476,23 @@ impl Seen {
                 )
             }));
         }
-        all.extend(texts(&self.give_back().obstacles));
+        all.extend(texts(&self.stored.give_back().obstacles));
         all.sort();
         all.dedup();
         all
     }
 }
 
-fn definitions(nad: Value, netconf: &Netconf) -> Vec<(String, guest::Definition)> {
+/// Returns what a definition asks of pools.
+fn definitions(nad: Value, netconf: &Netconf) -> Vec<guest::Definition> {
     let Ok(nad) = plan::objects::definition(nad) else {
         return Vec::new();
     };
     let objects = validate::ipam_objects(&nad, netconf).unwrap_or_default();
-    let ours = objects
-        .iter()
-        .filter(|ipam| ipam.get("type").and_then(Value::as_str) == Some(guest::TYPE))
-        .filter_map(|ipam| guest::Definition::parse(ipam).ok());
-    let name = format!("{}/{}", nad.namespace, nad.name);
-    ours.map(|one| (name.clone(), one)).collect()
+    let served = objects.iter().filter(|ipam| serves(ipam));
+    served
+        .filter_map(|ipam| guest::Definition::parse(ipam).ok())
+        .collect()
 }
 
 /// Returns whether a DaemonSet brings the program of whereabouts to nodes.
@@ -481,14 +514,14 @@ fn adoption_report(seen: &Seen, adoption: &Adoption) -> Report {
         format!("DaemonSet {set} has the program of whereabouts, whose pods would get no addresses: uninstall it")
     });
     // Blocks are written before any pool is adopted.
-    let obstacles = if seen.has(ADOPTED) {
-        texts(&moving::late(&seen.pools))
+    let obstacles = if seen.stored.has(ADOPTED) {
+        texts(&moving::late(&seen.stored.pools))
     } else {
         programs.chain(texts(&adoption.obstacles)).collect()
     };
     let leaked = adoption.leaked.iter();
     Report {
-        pools: seen.pools.len(),
+        pools: seen.stored.pools.len(),
         addresses: adoption.addresses,
         leaked: leaked
             .map(|(pool, address)| format!("{address} of IPPool {pool}"))
@@ -511,11 +544,7 @@ async fn stamp(
     patch: impl Fn(&StoredPool) -> Value,
 ) -> anyhow::Result<()> {
     loop {
-        let objects = cluster.all(GROUP, "IPPool", POOLS).await;
-        let objects = objects.map_err(|reason| anyhow!("cannot list {POOLS}: {reason}"))?;
-        let objects = objects.into_iter().flatten();
-        let pools = objects.map(|object| StoredPool::parse(&object));
-        let pools: Vec<_> = pools.collect::<Result<_, _>>()?;
+        let pools = pools(cluster).await?;
         let patches: Vec<_> = pools
             .iter()
             .filter(|pool| is_meant(pool))
@@ -530,13 +559,12 @@ async fn stamp(
 }
 
 /// Marks the namespace of the pools, so that the chart's policy knows who gives their addresses.
-async fn mark(cluster: &Cluster, seen: &Seen, word: &str) -> anyhow::Result<()> {
+async fn mark(cluster: &Cluster, namespace: &str, word: &str) -> anyhow::Result<()> {
     let path = format!("/metadata/labels/{}", MARK.replace('/', "~1"));
     // Each namespace has a label with its name.
     let label = json!([{"op": "add", "path": path, "value": word}]);
-    let name = &seen.pools[0].namespace;
     let marked = cluster
-        .write(Write::Patch("/api/v1/namespaces", name, &label))
+        .write(Write::Patch("/api/v1/namespaces", namespace, &label))
         .await;
     marked.map_err(|reason| {
         anyhow!("cannot label the namespace of the pools: {reason}; run the command again")
@@ -547,12 +575,13 @@ async fn patched_pools(
     cluster: &Cluster,
     patches: &[(&StoredPool, Value)],
 ) -> anyhow::Result<usize> {
-    let paths: Vec<_> = patches
+    let Some((first, _)) = patches.first() else {
+        return Ok(0);
+    };
+    let path = collection(&first.namespace, POOLS);
+    let writes = patches
         .iter()
-        .map(|(pool, _)| collection(&pool.namespace, POOLS))
-        .collect();
-    let writes = patches.iter().zip(&paths);
-    let writes = writes.map(|((pool, patch), path)| Write::Patch(path, &pool.name, patch));
+        .map(|(pool, patch)| Write::Patch(&path, &pool.name, patch));
     let changed = cluster.write_all(writes).await;
     changed.map_err(|reason| anyhow!("cannot change {POOLS}: {reason}; run the command again"))
 }
@@ -580,17 +609,16 @@ async fn patch_blocks(cluster: &Cluster, patches: &[(String, Value)]) -> anyhow:
 /// Writes the blocks of an adoption that are not as they have to be. Returns how many somebody else has written meanwhile.
 async fn write_blocks(
     cluster: &Cluster,
-    seen: &Seen,
+    blocks: &[AddressBlock],
     adoption: &Adoption,
 ) -> anyhow::Result<usize> {
-    let known: Vec<_> = seen.blocks().collect();
     let (mut patches, mut objects) = (Vec::new(), Vec::new());
     for ((space, block), slots) in &adoption.blocks {
-        let mut known = known.iter();
+        let mut known = blocks.iter();
         match known.find(|one| (&one.space, one.block) == (space, *block)) {
             Some(one) if matches!(&one.mode, Mode::Shared(written) if written == slots) => {}
             Some(one) => patches.push((name(one), moving::change_mode(one, "shared", Some(slots)))),
-            None => objects.push(moving::block(space, *block, "shared", slots)),
+            None => objects.push(moving::block(space, *block, slots)),
         }
     }
     put(cluster, &objects, &patches).await
@@ -613,9 +641,8 @@ async fn put(
 }
 
 /// Ends an adoption that was begun, before any pool is in blocks.
-async fn stop(cluster: &Cluster, seen: &Seen) -> anyhow::Result<()> {
-    let blocks: Vec<_> = seen.blocks().collect();
-    let written = blocks.iter().flat_map(|block| {
+async fn stop(cluster: &Cluster, stored: &Stored) -> anyhow::Result<()> {
+    let written = stored.blocks.iter().flat_map(|block| {
         let (Mode::Shared(slots) | Mode::Closed(slots)) = &block.mode else {
             return Vec::new();
         };
@@ -626,8 +653,8 @@ async fn stop(cluster: &Cluster, seen: &Seen) -> anyhow::Result<()> {
     });
     let patches: Vec<_> = written.collect();
     patch_blocks(cluster, &patches).await?;
-    mark(cluster, seen, OPEN).await?;
-    let begun = seen.pools.iter().filter(|pool| pool.word == ADOPTING);
+    mark(cluster, stored.namespace(), OPEN).await?;
+    let begun = stored.pools.iter().filter(|pool| pool.word == ADOPTING);
     let patches: Vec<_> = begun.map(|pool| (pool, pool.reopen(None))).collect();
     patch_pools(cluster, &patches).await
 }
@@ -635,19 +662,20 @@ async fn stop(cluster: &Cluster, seen: &Seen) -> anyhow::Result<()> {
 /// Closes the blocks of the pools' ranges. Returns how many there are. A node that makes another one reads the pools before it gives of it.
 async fn close(cluster: &Cluster) -> anyhow::Result<usize> {
     for _ in 0..SHARED_WITHIN {
-        let seen = Seen::read(cluster).await?;
+        let stored = Stored::read(cluster).await?;
         let (mut patches, mut count, mut is_held) = (Vec::new(), 0, false);
-        for block in seen.blocks().filter(|block| seen.has_pool_of(block)) {
+        let blocks = stored.blocks.iter();
+        for block in blocks.filter(|block| stored.has_pool_of(block)) {
             count += 1;
             match &block.mode {
                 Mode::Node(_) => {
                     is_held = true;
                     if !block.wanted.iter().any(|one| **one == *ASKING) {
-                        patches.push((name(&block), want(&block, ASKING)));
+                        patches.push((name(block), want(block, ASKING)));
                     }
                 }
                 Mode::Shared(_) => {
-                    patches.push((name(&block), moving::change_mode(&block, "closed", None)));
+                    patches.push((name(block), moving::change_mode(block, "closed", None)));
                 }
                 Mode::Closed(_) => {}
             }
@@ -665,15 +693,19 @@ async fn close(cluster: &Cluster) -> anyhow::Result<usize> {
 }
 
 /// Makes the reservations of all addresses, and removes those of others.
-async fn write_reservations(cluster: &Cluster, seen: &Seen, back: &Return) -> anyhow::Result<()> {
-    let namespace = &seen.pools[0].namespace;
+async fn write_reservations(
+    cluster: &Cluster,
+    pools: &[StoredPool],
+    back: &Return,
+) -> anyhow::Result<()> {
+    let known = reservations(cluster).await?;
+    let namespace = &pools[0].namespace;
     let path = collection(namespace, RESERVATIONS);
     let is_wrong = |name: &str, pod: &String| {
         let right = back.reservations.get(name);
-        right.is_some_and(|right| right.pod != *pod) || moving::is_stale(&seen.pools, name, back)
+        right.is_some_and(|right| right.pod != *pod) || moving::is_stale(pools, name, back)
     };
-    let wrong: BTreeSet<_> = seen
-        .reservations
+    let wrong: BTreeSet<_> = known
         .iter()
         .filter(|(name, pod)| is_wrong(name, pod))
         .map(|(name, _)| name)
@@ -684,7 +716,7 @@ async fn write_reservations(cluster: &Cluster, seen: &Seen, back: &Return) -> an
     let missing = back
         .reservations
         .iter()
-        .filter(|(name, _)| !seen.reservations.contains_key(*name) || wrong.contains(name));
+        .filter(|(name, _)| !known.contains_key(*name) || wrong.contains(name));
     let objects: Vec<_> = missing
         .map(|(name, owner)| reservation::object(namespace, name, owner))
         .collect();
@@ -697,11 +729,12 @@ async fn remove_closed(cluster: &Cluster) -> anyhow::Result<()> {
     let finalizers = json!([{"op": "test", "path": "/spec/mode", "value": "closed"},
         {"op": "remove", "path": "/metadata/finalizers"}]);
     for _ in 0..ATTEMPTS {
-        let seen = Seen::read(cluster).await?;
-        let closed = seen
-            .blocks()
+        let stored = Stored::read(cluster).await?;
+        let closed = stored
+            .blocks
+            .iter()
             .filter(|block| matches!(block.mode, Mode::Closed(_)));
-        let names: Vec<_> = closed.map(|block| name(&block)).collect();
+        let names: Vec<_> = closed.map(name).collect();
         if names.is_empty() {
             return Ok(());
         }

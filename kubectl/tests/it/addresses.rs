@@ -285,3 +285,47 @@ fn pools_are_not_moved_without_yes_or_past_an_obstacle() {
         "{error}"
     );
 }
+
+#[test]
+fn pool_that_was_made_since_goes_back_to_blocks_in_its_own_space() {
+    let (pools, word) = (
+        "/apis/whereabouts.cni.cncf.io/v1alpha1",
+        "ipam.multus-rs.cni.cncf.io/pool",
+    );
+    let pool = |name: &str, range: &str, state: &str, annotations: &Value| {
+        json!({"metadata": {"name": name, "namespace": "kube-system", "resourceVersion": "3", "labels": {word: state}, "annotations": annotations},
+            "spec": {"range": range, "allocations": {}}})
+    };
+    let space = json!({"ipam.multus-rs.cni.cncf.io/space": ""});
+    let old = pool("10.40.0.0-24", "10.40.0.0/24", "returning", &space);
+    let new = pool("10.41.0.0-24", "10.41.0.0/24", "new", &json!({}));
+    let config = json!({"cniVersion": "1.0.0", "type": "macvlan",
+        "ipam": {"type": "whereabouts", "range": "10.41.0.0/24", "enable_overlapping_ranges": false}});
+    let definition = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+        "metadata": {"name": "own", "namespace": "shop"}, "spec": {"config": config.to_string()}});
+    let path = |name: &str| format!("{pools}/namespaces/kube-system/ippools/{name}");
+    let (all, reservations) = (
+        format!("{pools}/ippools"),
+        format!("{pools}/overlappingrangeipreservations"),
+    );
+    let (old_path, new_path) = (path("10.40.0.0-24"), path("10.41.0.0-24"));
+    let namespace = json!({"metadata": {"name": "kube-system", "labels": {"ipam.multus-rs.cni.cncf.io/pools": "closed"}}});
+    let others = [
+        (&*all, 200, list(&json!([old, new]))),
+        (&*old_path, 200, old.clone()),
+        (&*new_path, 200, new.clone()),
+        (&*reservations, 200, list(&json!([]))),
+        (NADS, 200, list(&json!([definition]))),
+        ("/apis/apps/v1/daemonsets", 200, list(&json!([]))),
+        ("/api/v1/namespaces/kube-system", 200, namespace),
+    ];
+    let server = cluster(&json!([]), &others);
+    let (status, report) = run_on(&server, &["adopt", "whereabouts", "--yes"]);
+    assert_eq!(status, 0, "{report}");
+    let patches = server.patches();
+    let of_new = patches
+        .iter()
+        .find(|one| one.method_and_path.ends_with(&new_path));
+    let steps = of_new.unwrap().body.as_array().unwrap();
+    assert_eq!(steps.last().unwrap()["value"], "pool 10.41.0.0-24");
+}
