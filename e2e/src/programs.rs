@@ -263,6 +263,57 @@ pub(crate) fn directory_of(module: Module, requirement: &str) -> anyhow::Result<
     ))
 }
 
+/// The tests of a module, built from a copy of it that is edited. Files in Go's module cache stay as they are.
+pub(crate) struct EditedTests {
+    /// The copy, which has its own `go.mod` and `go.sum`.
+    pub(crate) source: PathBuf,
+    /// The directory with a program `PACKAGE.test` for each package.
+    pub(crate) programs: PathBuf,
+}
+
+impl EditedTests {
+    /// Copies, edits and builds, unless the same was built before. `recipe` is what the editing depends on; `edit` changes the copy and
+    /// returns the directories of the packages.
+    pub(crate) fn build(
+        name: &str,
+        (module, requirement): (Module, &str),
+        recipe: &str,
+        edit: impl FnOnce(&Path) -> anyhow::Result<Vec<PathBuf>>,
+    ) -> anyhow::Result<Self> {
+        let home = test_env::home()?.join("tools").join(name);
+        let tests = Self {
+            source: home.join("source"),
+            programs: home.join("programs"),
+        };
+        let stamp_file = home.join("stamp");
+        let module = directory_of(module, requirement)?;
+        let stamp = format!("{}\n{recipe}", module.display());
+        if fs::read_to_string(&stamp_file).is_ok_and(|made| made == stamp) {
+            return Ok(tests);
+        }
+        say(&format!("building {name} (minutes the first time)"));
+        if home.exists() {
+            fs::remove_dir_all(&home)?;
+        }
+        fs::create_dir_all(&tests.programs)?;
+        sh::run(Command::new("cp").arg("-r").args([&module, &tests.source]))?;
+        sh::run(Command::new("chmod").args(["-R", "u+w"]).arg(&tests.source))?;
+        let packages = edit(&tests.source)?;
+        let mut go = Command::new("go");
+        go.current_dir(&tests.source)
+            .env("CGO_ENABLED", "0")
+            .args(["test", "-c", "-vet=off", "-buildvcs=false", "-o"])
+            .arg(format!("{}/", tests.programs.display()));
+        for directory in packages {
+            let package = directory.strip_prefix(&tests.source)?;
+            go.arg(format!("./{}", package.display()));
+        }
+        sh::run(&mut go).with_context(|| format!("cannot build {name}"))?;
+        fs::write(stamp_file, stamp)?;
+        Ok(tests)
+    }
+}
+
 /// Returns the packages that a `tools.go` imports.
 pub(crate) fn packages_of(source: &str) -> Vec<&str> {
     let lines = source.lines();

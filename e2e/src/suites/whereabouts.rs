@@ -4,7 +4,6 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 use anyhow::{Context as _, ensure};
@@ -21,10 +20,10 @@ use crate::{
         layout::{ContainerdVersion, Layout},
         runtime::{IMAGE, NodePlugins},
     },
-    programs::{self, Module, Needs},
+    programs::{EditedTests, Module, Needs},
     report::{Checked, Report, say},
     sh,
-    test_env::{self, TestEnv},
+    test_env::TestEnv,
 };
 
 pub(crate) const NEEDS: Needs = Needs {
@@ -109,45 +108,24 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
     })
 }
 
-/// Copies the module and builds its tests, unless they are built already: with pods of our image, and without a race of a test itself.
+/// Builds its tests: with pods of our image, and without a race of a test itself.
 fn build() -> anyhow::Result<PathBuf> {
-    let home = test_env::home()?.join("tools/whereabouts-suite");
-    let (source, program) = (home.join("source"), home.join("whereabouts.test"));
-    let module = programs::directory_of(Module::Whereabouts, MODULE)?;
-    let stamp = format!("{}\n{}", module.display(), include_str!("whereabouts.rs"));
-    let stamp_file = home.join("stamp");
-    if fs::read_to_string(&stamp_file).is_ok_and(|made| made == stamp) {
-        return Ok(program);
-    }
-    if home.exists() {
-        fs::remove_dir_all(&home)?;
-    }
-    fs::create_dir_all(&home)?;
-    sh::run(Command::new("cp").arg("-r").args([&module, &source]))?;
-    sh::run(Command::new("chmod").args(["-R", "u+w"]).arg(&source))?;
-    let image = format!("{IMAGE:?}");
-    edit(
-        &source.join("e2e/entities/generators.go"),
-        THEIR_IMAGE,
-        &image,
-    )?;
-    let client = source.join("e2e/client/whereabouts.go");
-    edit(&client, SCALED, SCALED_WHATEVER_CHANGED)?;
-    let mut go = Command::new("go");
-    go.current_dir(&source)
-        .env("CGO_ENABLED", "0")
-        .args([
-            "test",
-            "-c",
-            "-vet=off",
-            "-buildvcs=false",
-            "-mod=mod",
-            "-o",
-        ])
-        .args([&program, Path::new("./e2e")]);
-    sh::run(&mut go).context("cannot build the tests of whereabouts")?;
-    fs::write(stamp_file, stamp)?;
-    Ok(program)
+    let (module, recipe) = (
+        (Module::Whereabouts, MODULE),
+        include_str!("whereabouts.rs"),
+    );
+    let tests = EditedTests::build("whereabouts-suite", module, recipe, |source| {
+        let image = format!("{IMAGE:?}");
+        edit(
+            &source.join("e2e/entities/generators.go"),
+            THEIR_IMAGE,
+            &image,
+        )?;
+        let client = source.join("e2e/client/whereabouts.go");
+        edit(&client, SCALED, SCALED_WHATEVER_CHANGED)?;
+        Ok(vec![source.join("e2e")])
+    })?;
+    Ok(tests.programs.join("e2e.test"))
 }
 
 fn edit(source: &Path, from: &str, to: &str) -> anyhow::Result<()> {

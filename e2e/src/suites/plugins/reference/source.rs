@@ -1,23 +1,17 @@
 //! The source of the reference's suites: a copy of the pinned module in which the tests run a program where they called a function.
 //!
-//! The copy has its own `go.mod` and `go.sum`, so the test libraries are pinned with the module. Files in Go's module cache stay as they
-//! are.
+//! The copy has its own `go.mod` and `go.sum`, so the test libraries are pinned with the module.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 use anyhow::{Context as _, ensure};
 
 use super::super::feature::Feature;
-use crate::{
-    programs::{self, Module},
-    report::say,
-    sh, test_env,
-};
+use crate::programs::{self, EditedTests, Module};
 
 /// The imports are the plugins.
 const TOOLS: &str = include_str!("../../../../tools/plugins/tools.go");
@@ -45,42 +39,19 @@ pub(super) struct Suites {
 impl Suites {
     /// Copies the module and builds the suites, unless the same ones are built already.
     pub(super) fn build(features: &BTreeSet<Feature>) -> anyhow::Result<Self> {
-        let home = test_env::home()?.join("tools/plugin-suites");
-        let (source, programs) = (home.join("source"), home.join("programs"));
-        let stamp_file = home.join("stamp");
-        let module = programs::directory_of(Module::Plugins, MODULE)?;
-        let stamp = format!(
-            "{}\n{EXEC}\n{}\n{features:?}",
-            module.display(),
-            include_str!("source.rs")
-        );
-        let is_built = fs::read_to_string(&stamp_file).is_ok_and(|made| made == stamp);
-        if !is_built {
-            say("building the suites of the plugins (minutes the first time)");
-            if home.exists() {
-                fs::remove_dir_all(&home)?;
-            }
-            fs::create_dir_all(&programs)?;
-            sh::run(Command::new("cp").arg("-r").args([&module, &source]))?;
-            sh::run(Command::new("chmod").args(["-R", "u+w"]).arg(&source))?;
-        }
-        let packages = packages(&source)?;
-        if !is_built {
-            for directory in packages.values() {
+        let recipe = format!("{EXEC}\n{}\n{features:?}", include_str!("source.rs"));
+        let module = (Module::Plugins, MODULE);
+        let tests = EditedTests::build("plugin-suites", module, &recipe, |source| {
+            let directories: Vec<_> = packages(source)?.into_values().collect();
+            for directory in &directories {
                 edit_package(directory, features)?;
             }
-            let mut go = Command::new("go");
-            go.current_dir(&source)
-                .env("CGO_ENABLED", "0")
-                .args(["test", "-c", "-vet=off", "-buildvcs=false", "-o"])
-                .arg(format!("{}/", programs.display()));
-            for directory in packages.values() {
-                go.arg(format!("./{}", directory.strip_prefix(&source)?.display()));
-            }
-            sh::run(&mut go).context("cannot build the suites of the plugins")?;
-            fs::write(stamp_file, stamp)?;
-        }
-        Ok(Self { programs, packages })
+            Ok(directories)
+        })?;
+        Ok(Self {
+            packages: packages(&tests.source)?,
+            programs: tests.programs,
+        })
     }
 
     /// Returns the names of the plugins.
