@@ -25,7 +25,7 @@ use tokio::sync::Semaphore;
 use self::verdict::{NodeFacts, Status, verdict};
 use crate::{cluster::Definitions, devices::DeviceSource, engine::Engine, host::links::NodeLinks};
 
-/// How long plugins are not asked again: a STATUS starts processes.
+/// The age up to which an answer to STATUS counts: each STATUS starts processes.
 const STATUS_AGE: Duration = Duration::from_mins(1);
 /// The time for STATUS of all networks of one report.
 const STATUS_TIME: Duration = Duration::from_secs(5);
@@ -63,7 +63,7 @@ impl Networks {
         }
     }
 
-    /// Returns the verdict on each definition. It blocks while plugins are asked.
+    /// Returns the verdict on each definition. It blocks while the plugins run STATUS.
     pub fn report(&self, engine: &Engine, netconf: &Netconf) -> NetworksReport {
         let dirs = (self.plugin_dirs)();
         let facts = Facts {
@@ -99,7 +99,7 @@ struct Facts<'a> {
     links: Result<NodeLinks, String>,
     /// Read once a definition names one.
     resources: OnceCell<Result<BTreeSet<String>, String>>,
-    /// When plugins are no longer asked.
+    /// The time after which no plugin runs STATUS any more.
     until: Instant,
 }
 

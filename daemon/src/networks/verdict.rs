@@ -28,7 +28,7 @@ pub(super) trait NodeFacts {
     fn status(&self, config: &NetworkConfig) -> Status;
 }
 
-/// What the plugins of a network answer to STATUS.
+/// The answer of a network's plugins to STATUS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Status {
     /// They would serve an ADD.

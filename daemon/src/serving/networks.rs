@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{service::Service, snapshot::within};
 use crate::readiness::Gate;
 
-/// The time limit of an answer, for which plugins may be asked.
+/// The time limit of an answer, in which plugins may run STATUS.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Returns the report as JSON, or the reason why there is none.

@@ -1,4 +1,4 @@
-//! What follows from what the plugins of a network need, and from the facts of a node.
+//! The verdicts on networks, as a table: what their plugins need, and the facts of a node.
 
 use std::sync::Arc;
 
@@ -127,7 +127,7 @@ fn masters_must_exist_and_carry_ethernet() {
 }
 
 #[test]
-fn what_a_plugin_makes_serves_and_what_it_moves_must_be_there() {
+fn links_that_a_plugin_makes_serve_and_links_that_it_moves_must_exist() {
     check(
         &node(),
         r#"
@@ -218,7 +218,7 @@ fn status_of_plugins_decides_where_their_version_has_it() {
 }
 
 #[test]
-fn what_is_missing_counts_more_than_what_is_unknown() {
+fn missing_part_decides_before_an_unknown_one() {
     let links = Err("no netlink".to_owned());
     check(
         &Node { links, ..node() },
