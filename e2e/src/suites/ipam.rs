@@ -397,11 +397,12 @@ fn under_faults(fleet: &Fleet, seed: u64, count: usize) -> anyhow::Result<()> {
         anyhow::Ok(format!("{faults}, machines moved {moves} times"))
     })?;
     fleet.heal()?;
+    let again = end_again(fleet, &history)?;
     let seconds = begin.elapsed().as_secs();
     let (given, failed) = history.counts();
     let refused: usize = failed.iter().map(|(_, count)| count).sum();
     say(&format!(
-        "        {given} addresses in {seconds} s, {refused} requests failed, {faults}"
+        "        {given} addresses in {seconds} s, {refused} requests failed, {faults}, {again} DELs of pools lost with an older disk"
     ));
     for (reason, count) in failed.iter().take(REASONS) {
         say(&format!("        {count} x {reason}"));
@@ -429,6 +430,9 @@ fn come_and_go(
             _ => ("pool", guest::pool()),
         };
         let boot = history.boot(&member.node.name);
+        if name == "pool" {
+            history.asks_pool(&member.node.name, &pod);
+        }
         match member.add(&pod, &ipam)? {
             Outcome::Given(address) => {
                 if history.begin(name, &address, &member.node.name, boot, &pod) {
@@ -458,6 +462,32 @@ fn come_and_go(
         del_until_done(member, &pod, &ipam)?;
     }
     Ok(())
+}
+
+/// A DEL of a pool that was on the disk, and not done, is not on an older one, and the pool does not say which node has an address. Sends such
+/// DELs again, where the reconciler of whereabouts would free the address. Returns how many; fails for nodes that lost no disk.
+fn end_again(fleet: &Fleet, history: &History) -> anyhow::Result<usize> {
+    sh::until(
+        CLEAN_WITHIN,
+        "the nodes have done all DELs of pools",
+        || {
+            for member in &fleet.members {
+                let left = member.documents("whereabouts")?;
+                ensure!(left.is_empty(), "{}: {left:?}", member.node.name);
+            }
+            Ok(())
+        },
+    )?;
+    let (taken, _) = fleet.pools()?;
+    let pods = taken.iter().filter_map(|entry| entry.rsplit('/').next());
+    let pods: Vec<_> = pods.collect();
+    for pod in &pods {
+        let node = history.node_that_lost(pod)?;
+        let member = fleet.members.iter().find(|one| one.node.name == node);
+        let member = member.context("it is a node of the fleet")?;
+        del_until_done(member, pod, &guest::pool())?;
+    }
+    Ok(pods.len())
 }
 
 /// Frees as the plugin of the definition does, also what a machine with an older disk has no record of.
@@ -503,6 +533,7 @@ fn break_things(
                 // The machine may come back with an older disk.
                 if random.below(2) == 0 && member.roll_back()? {
                     rolled_back += 1;
+                    history.comes_back_older(&member.node.name);
                 }
                 member.boot()?;
             }

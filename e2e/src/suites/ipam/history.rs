@@ -1,12 +1,12 @@
 //! The uses of addresses, each with its pod and its time. Blocks, records of nodes and the API play no part in it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 
 /// A use of an address: it begins when the answer has come, and ends before the DEL is sent or when the machine loses its power.
 #[derive(Debug, Clone)]
@@ -26,6 +26,10 @@ struct Events {
     failed: BTreeMap<String, usize>,
     /// How often a node has lost its power.
     boots: BTreeMap<String, u32>,
+    /// The node of each pod that has asked for an address of a pool.
+    of_pools: BTreeMap<String, String>,
+    /// The nodes that came back with an older disk.
+    older: BTreeSet<String>,
 }
 
 #[derive(Debug, Default)]
@@ -59,6 +63,28 @@ impl History {
             end: None,
         });
         true
+    }
+
+    /// A pod of a node is about to ask for an address of a pool.
+    pub(super) fn asks_pool(&self, node: &str, pod: &str) {
+        let mut events = self.lock();
+        events.of_pools.insert(pod.to_owned(), node.to_owned());
+    }
+
+    pub(super) fn comes_back_older(&self, node: &str) {
+        self.lock().older.insert(node.to_owned());
+    }
+
+    /// Returns the node of a pod whose end an older disk may have lost; fails for a node whose disk was always its own.
+    pub(super) fn node_that_lost(&self, pod: &str) -> anyhow::Result<String> {
+        let events = self.lock();
+        let node = events.of_pools.get(pod);
+        let node = node.with_context(|| format!("pod {pod} has never asked for an address"))?;
+        ensure!(
+            events.older.contains(node),
+            "node {node} has lost no disk, and the address of pod {pod} is not free"
+        );
+        Ok(node.clone())
     }
 
     pub(super) fn failed(&self, reason: &str) {
