@@ -5,9 +5,13 @@ use std::{collections::btree_map::Entry, path::PathBuf, sync::Arc, time::Duratio
 use anyhow::Context as _;
 use api::cause::{self, Cause};
 use cmdline::error_line;
+use ipam::guest::mover::Write;
 use kube::{
     Api, Client, Config,
-    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    api::{
+        ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
+        Preconditions,
+    },
     config::{KubeConfigOptions, Kubeconfig},
     core::{GroupVersionKind, Request},
 };
@@ -254,7 +258,7 @@ impl Cluster {
 
     /// Makes a change.
     pub(crate) async fn write(&self, write: Write<'_>) -> Result<(), PatchError> {
-        send(self.client.clone(), write.request()?).await
+        send(self.client.clone(), request(&write)?).await
     }
 
     /// Makes changes, some at a time. Returns the first failure, or otherwise how many changed nothing, since an object was another one.
@@ -273,7 +277,7 @@ impl Cluster {
             Some(Ok(Ok(()))) | None => Ok(()),
         };
         for write in writes {
-            let request = write.request().map_err(|error| error.to_string())?;
+            let request = request(&write).map_err(|error| error.to_string())?;
             if tasks.len() >= AT_ONCE {
                 note(tasks.join_next().await)?;
             }
@@ -347,38 +351,34 @@ async fn pages(api: &Api<DynamicObject>) -> Result<Option<Vec<Value>>, String> {
     }
 }
 
-/// A change of an object in the collection of this path.
-pub(crate) enum Write<'a> {
-    Create(&'a str, &'a Value),
-    /// A JSON patch (RFC 6902), whose tests must hold for the object as it is then.
-    Patch(&'a str, &'a str, &'a Value),
-    Delete(&'a str, &'a str),
-}
-
-impl Write<'_> {
-    fn request(&self) -> Result<http::Request<Vec<u8>>, PatchError> {
-        let request = match self {
-            Self::Create(collection, object) => {
-                let body = serde_json::to_vec(object).expect("a value is JSON");
-                Request::new(*collection).create(&PostParams::default(), body)
-            }
-            Self::Patch(collection, name, operations) => {
-                // Kube's own JSON patches are behind a feature with another crate.
-                let patch = Patch::Merge(operations);
-                let request =
-                    Request::new(*collection).patch(name, &PatchParams::default(), &patch);
-                request.map(|mut request| {
-                    let json_patch = JSON_PATCH.parse().expect("a constant of ASCII");
-                    request.headers_mut().insert("content-type", json_patch);
-                    request
-                })
-            }
-            Self::Delete(collection, name) => {
-                Request::new(*collection).delete(name, &DeleteParams::default())
-            }
-        };
-        request.map_err(|error| PatchError::Failed(error_line(&error)))
-    }
+fn request(write: &Write<'_>) -> Result<http::Request<Vec<u8>>, PatchError> {
+    let request = match write {
+        Write::Create(collection, object) => {
+            let body = serde_json::to_vec(object).expect("a value is JSON");
+            Request::new(*collection).create(&PostParams::default(), body)
+        }
+        Write::Patch(collection, name, operations) => {
+            // Kube's own JSON patches are behind a feature with another crate.
+            let patch = Patch::Merge(operations);
+            let request = Request::new(*collection).patch(name, &PatchParams::default(), &patch);
+            request.map(|mut request| {
+                let json_patch = JSON_PATCH.parse().expect("a constant of ASCII");
+                request.headers_mut().insert("content-type", json_patch);
+                request
+            })
+        }
+        Write::Delete(collection, name, uid) => {
+            let params = DeleteParams {
+                preconditions: Some(Preconditions {
+                    uid: Some((*uid).to_owned()),
+                    resource_version: None,
+                }),
+                ..DeleteParams::default()
+            };
+            Request::new(*collection).delete(name, &params)
+        }
+    };
+    request.map_err(|error| PatchError::Failed(error_line(&error)))
 }
 
 async fn send(client: Client, request: http::Request<Vec<u8>>) -> Result<(), PatchError> {
@@ -482,5 +482,13 @@ mod tests {
         assert!(of("a-1") && of("") && of("0f1e2d"));
         assert!(!of("b-2"));
         assert!(is_about(&json!({}), "a-1"));
+    }
+
+    #[test]
+    fn deletion_names_the_uid_of_its_object() {
+        let request = request(&Write::Delete("/apis/g/v1/things", "one", "u-1")).unwrap();
+        assert_eq!(request.uri(), "/apis/g/v1/things/one?");
+        let options: Value = serde_json::from_slice(request.body()).unwrap();
+        assert_eq!(options["preconditions"]["uid"], "u-1");
     }
 }

@@ -6,6 +6,7 @@
 //! different pools and the same reservations. Here is neither I/O nor a clock; [`record`] is what the node keeps on its disk, and the service
 //! is in [`crate::service`].
 
+pub mod mover;
 pub mod moving;
 pub mod pool;
 pub mod record;
@@ -32,6 +33,11 @@ pub const POOLS: &str = "ippools";
 pub const RESERVATIONS: &str = "overlappingrangeipreservations";
 /// The offset of an address is a key that the reference reads as a signed number of 64 bits.
 const MAX_OFFSET: u128 = i64::MAX as u128;
+
+/// Returns the path of a collection of its objects.
+pub fn collection(namespace: &str, resource: &str) -> String {
+    format!("/apis/{API_VERSION}/namespaces/{namespace}/{resource}")
+}
 
 /// What a definition asks of the pools.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -38,6 +38,14 @@ pub struct PodPlace {
     pub node: String,
 }
 
+/// A reservation as it was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reserved {
+    /// Namespace and name of its pod.
+    pub pod: String,
+    pub uid: String,
+}
+
 /// What is not moved, and why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {
@@ -198,7 +206,7 @@ impl StoredPool {
     /// reservations; where they say both or nothing, its entries decide.
     pub fn space_to_be(
         &self,
-        reservations: &BTreeMap<String, String>,
+        reservations: &BTreeMap<String, Reserved>,
         wanted: &BTreeMap<String, BTreeSet<bool>>,
     ) -> String {
         if let Some(space) = &self.space {
@@ -221,10 +229,12 @@ impl StoredPool {
         &self,
         address: IpAddr,
         owner: &Owner,
-        reservations: &BTreeMap<String, String>,
+        reservations: &BTreeMap<String, Reserved>,
     ) -> bool {
         let name = reservation::name(&self.network_name, address);
-        reservations.get(&name) == Some(&owner.pod)
+        reservations
+            .get(&name)
+            .is_some_and(|one| one.pod == owner.pod)
     }
 
     /// Leaves out the entries of other addresses and pods.
@@ -242,12 +252,12 @@ impl StoredPool {
     }
 }
 
-/// Returns the blocks that pools become, each of which gets to a space. `reservations` are the pods that have one by its name, `place` finds
+/// Returns the blocks that pools become, each of which gets to a space. `reservations` are all by their names, `place` finds
 /// a pod by namespace and name, and `blocks` are all that exist.
 pub fn adopt(
     pools: &[StoredPool],
     spaces: &[String],
-    reservations: &BTreeMap<String, String>,
+    reservations: &BTreeMap<String, Reserved>,
     place: impl Fn(&str) -> Option<PodPlace>,
     blocks: &[AddressBlock],
 ) -> Adoption {

@@ -7,6 +7,7 @@ use super::{Api, Service, State};
 use crate::claim::slot_owner;
 use crate::guest;
 use crate::node::{Block, Mode};
+use crate::object::{self, AddressBlock};
 use crate::range::{BLOCK_SIZE, Range};
 use crate::request::{CLOSED, Id};
 use crate::store::Use;
@@ -104,10 +105,9 @@ impl State {
 
     /// A block was read, after all that was answered: compares it with what this node has given.
     pub(super) fn note_conflicts(&mut self, name: &str, node: &Id, block: Option<&Block<Id>>) {
-        let found = self
-            .entries
-            .get(name)
-            .map_or(0, |entry| contradicted(entry, node, block));
+        let found = self.entries.get(name).map_or(0, |entry| {
+            contradicted(entry, node, block, self.known.get(name))
+        });
         let known = self.conflicts.slots.remove(name).unwrap_or_default();
         self.conflicts.new += u64::from((found & !known).count_ones());
         if found != 0 {
@@ -134,7 +134,19 @@ fn used(space: &str, list: &[Range], entries: &BTreeMap<String, Entry>) -> usize
 
 /// Returns the slots that pods of this node use and that the block gives to somebody else, or to nobody. What a node has asked for and
 /// not got yet is no use.
-fn contradicted(entry: &Entry, node: &Id, block: Option<&Block<Id>>) -> u32 {
+fn contradicted(
+    entry: &Entry,
+    node: &Id,
+    block: Option<&Block<Id>>,
+    stored: Option<&AddressBlock>,
+) -> u32 {
+    // A guest that has not heard of a return has a slot until it reads the pool, and gives nothing of it.
+    let is_of_pool = |slot: usize| match stored.map(|block| &block.mode) {
+        Some(object::Mode::Shared(slots)) => {
+            slots[slot].pods.iter().any(|pod| !pod.pool.is_empty())
+        }
+        _ => false,
+    };
     let is_right = |one: &Use| match block.map(|block| &block.mode) {
         // The pools have gone back, and have the address.
         None => !one.pool.is_empty(),
@@ -146,7 +158,8 @@ fn contradicted(entry: &Entry, node: &Id, block: Option<&Block<Id>>) -> u32 {
                 let name = &**owner.name();
                 // It has gone to a pool, and come back with it.
                 let is_back = !one.pool.is_empty() && name == guest::slot_owner(container, ifname);
-                name == slot_owner(&one.owner) || is_back
+                let is_passing = !one.pool.is_empty() && is_of_pool(one.slot as usize);
+                name == slot_owner(&one.owner) || is_back || is_passing
             }
             None => !one.pool.is_empty(),
         },

@@ -19,7 +19,7 @@ use super::{ApiError, Failure, Times};
 use crate::guest::pool::{NEW, STAMP};
 use crate::guest::record::{Record, Records, State as Progress, Use};
 use crate::guest::{
-    self, API_VERSION, Definition, Owner, POOLS, Pool, RESERVATIONS, Reservation, Stamp,
+    self, API_VERSION, Definition, Owner, POOLS, Pool, RESERVATIONS, Reservation, Stamp, collection,
 };
 use crate::guest::{pool, reservation};
 use crate::object::{self, AddressBlock, Mode};
@@ -987,10 +987,6 @@ pub(super) fn pool_of(ipam: &Map<String, Value>, address: IpAddr) -> Option<Stri
 /// Returns whether a definition's addresses are those of pools.
 pub fn serves(ipam: &Map<String, Value>) -> bool {
     ipam.get("type").and_then(Value::as_str) == Some(guest::TYPE)
-}
-
-fn collection(namespace: &str, resource: &str) -> String {
-    format!("/apis/{API_VERSION}/namespaces/{namespace}/{resource}")
 }
 
 fn pool_path(one: &Use) -> String {

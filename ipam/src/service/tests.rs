@@ -1,6 +1,7 @@
 //! Nodes with an API server in memory, which applies patches as the real one does, and loses answers and delays writes on demand.
 
 mod claims;
+pub(super) mod turns;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,29 +10,17 @@ use std::thread;
 
 use serde_json::{Map, json};
 
+use self::turns::{Fate, Next};
 use super::*;
 use crate::wire::Pod;
-
-/// What becomes of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Made,
-    /// It is made, and nobody is told.
-    Lost,
-    /// It is made when [`Server::land`] is called.
-    Late,
-    /// The server cannot be reached.
-    Away,
-    /// It is made, and the process ends before the answer comes.
-    Killed,
-}
 
 /// A write that changes a block.
 #[derive(Clone)]
 enum Write {
+    Create(Value),
     Patch(Value),
     /// A deletion, with the uid and the version that it tests.
-    Delete(String, String),
+    Delete(String, Option<String>),
 }
 
 #[derive(Default)]
@@ -126,11 +115,14 @@ impl Server {
     }
 
     fn fate(&self, what: &str, name: &str) -> Fate {
+        let reads = ["get", "list", "node"].contains(&what);
+        let turn = turns::take(if reads { Next::Read } else { Next::Write });
         self.requests.lock().unwrap().push(format!("{what} {name}"));
-        self.fates.lock().unwrap().pop().unwrap_or(Fate::Made)
+        let fate = turn.or_else(|| self.fates.lock().unwrap().pop());
+        fate.unwrap_or(Fate::Made)
     }
 
-    fn requests(&self) -> Vec<String> {
+    pub(super) fn requests(&self) -> Vec<String> {
         std::mem::take(&mut self.requests.lock().unwrap())
     }
 
@@ -159,20 +151,33 @@ impl Server {
         }
         let mut objects = self.objects.lock().unwrap();
         let refused = || ApiError::Refused("a test failed".to_owned());
-        let object = objects.get(name).ok_or_else(refused)?;
-        let changed = match write {
-            Write::Patch(patch) => patched(object, patch).ok_or_else(refused)?,
-            Write::Delete(uid, version) => {
-                let metadata = &object["metadata"];
-                if metadata["uid"] != **uid || metadata["resourceVersion"] != **version {
+        let seen = objects.get(name);
+        let changed = match (write, seen) {
+            (Write::Create(_), Some(_)) => {
+                return Err(ApiError::Refused("it exists".to_owned()));
+            }
+            (Write::Create(object), None) => {
+                let mut object = object.clone();
+                object["metadata"]["uid"] =
+                    format!("uid-{}", self.count.load(Ordering::Relaxed)).into();
+                object
+            }
+            (_, None) => return Err(refused()),
+            (Write::Patch(patch), Some(seen)) => patched(seen, patch).ok_or_else(refused)?,
+            (Write::Delete(uid, version), Some(seen)) => {
+                let metadata = &seen["metadata"];
+                let mut version = version.iter();
+                if metadata["uid"] != **uid
+                    || version.any(|version| metadata["resourceVersion"] != **version)
+                {
                     return Err(refused());
                 }
-                deleted(object)
+                deleted(seen)
             }
         };
         let made = self.store(&mut objects, name, changed);
-        let is_patch = matches!(write, Write::Patch(_));
-        Ok(Some(made).filter(|_| is_patch || objects.contains_key(name)))
+        let is_deletion = matches!(write, Write::Delete(..));
+        Ok(Some(made).filter(|_| !is_deletion || objects.contains_key(name)))
     }
 
     /// Makes a write as its fate says.
@@ -191,7 +196,14 @@ impl Server {
                 self.late.lock().unwrap().push((name.to_owned(), write));
                 Err(lost())
             }
+            fate => panic!("no write of a block is {fate:?}"),
         }
+    }
+
+    /// Deletes a block whatever it has, as the command does.
+    pub(super) fn remove(&self, name: &str, uid: &str) -> Result<(), ApiError> {
+        let write = Write::Delete(uid.to_owned(), None);
+        self.write("delete", name, write).map(drop)
     }
 
     /// Makes a change of an operator.
@@ -210,6 +222,16 @@ impl Server {
         let mut objects = self.objects.lock().unwrap();
         let object = deleted(&objects[name]);
         self.store(&mut objects, name, object);
+    }
+
+    /// Returns what a node hears of its blocks.
+    pub(super) fn watch(&self, node: &str) -> mpsc::Receiver<Value> {
+        let (sender, events) = mpsc::channel();
+        self.watchers
+            .lock()
+            .unwrap()
+            .push((node.to_owned(), sender));
+        events
     }
 
     fn names(&self) -> Vec<String> {
@@ -236,7 +258,9 @@ impl Api for Arc<Server> {
     }
 
     fn list(&self, label: &str, value: &str) -> Result<Vec<Value>, ApiError> {
-        self.fate("list", value);
+        if self.fate("list", value) != Fate::Made {
+            return Err(lost());
+        }
         let objects = self.objects.lock().unwrap();
         let all = objects.values();
         let is_meant = |object: &&Value| object["metadata"]["labels"][label] == *value;
@@ -245,22 +269,8 @@ impl Api for Arc<Server> {
 
     fn create(&self, object: &Value) -> Result<Value, ApiError> {
         let name = object["metadata"]["name"].as_str().unwrap();
-        let fate = self.fate("create", name);
-        if matches!(fate, Fate::Away | Fate::Late) {
-            return Err(lost());
-        }
-        let mut objects = self.objects.lock().unwrap();
-        if objects.contains_key(name) {
-            return Err(ApiError::Refused("it exists".to_owned()));
-        }
-        let mut object = object.clone();
-        object["metadata"]["uid"] = format!("uid-{}", self.count.load(Ordering::Relaxed)).into();
-        let made = self.store(&mut objects, name, object);
-        if fate == Fate::Lost {
-            Err(lost())
-        } else {
-            Ok(made)
-        }
+        let made = self.write("create", name, Write::Create(object.clone()))?;
+        Ok(made.expect("a creation returns its object"))
     }
 
     fn patch(&self, name: &str, patch: &Value) -> Result<Value, ApiError> {
@@ -269,7 +279,7 @@ impl Api for Arc<Server> {
     }
 
     fn delete(&self, name: &str, uid: &str, version: &str) -> Result<Option<Value>, ApiError> {
-        let write = Write::Delete(uid.to_owned(), version.to_owned());
+        let write = Write::Delete(uid.to_owned(), Some(version.to_owned()));
         self.write("delete", name, write)
     }
 
@@ -427,9 +437,7 @@ impl Machine {
 
     /// Follows its own blocks, as the daemon does, until the server has no watchers any more.
     fn follow(&self) -> thread::JoinHandle<()> {
-        let (sender, events) = mpsc::channel();
-        let watcher = (self.name.to_owned(), sender);
-        self.server.watchers.lock().unwrap().push(watcher);
+        let events = self.server.watch(self.name);
         let service = Arc::clone(&self.service);
         thread::spawn(move || events.iter().for_each(|object| service.changed(&object)))
     }

@@ -9,6 +9,7 @@ use cmdline::counted;
 use ipam::{
     Mode, Slot,
     claim::Reference,
+    guest::mover::Write,
     object::{self, NODE_LABEL},
     range::BLOCK_SIZE,
 };
@@ -21,7 +22,7 @@ use super::{
 };
 use crate::{
     CommandStatus, Output,
-    cluster::{Cluster, PatchError, Write},
+    cluster::{Cluster, PatchError},
 };
 
 /// Arguments of `ipam free`.

@@ -1,19 +1,25 @@
 //! Requests of plugins reach the service that has their addresses.
 
 mod moves;
+mod orders;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 
 use serde_json::json;
 
+use super::super::ApiError;
 use super::super::guest::tests::{Cluster, allocation, small};
-use super::super::tests::{Server, TIMES};
+use super::super::tests::turns::{self, Fate, Next};
+use super::super::tests::{Server, TIMES, lost};
 use super::*;
-use crate::guest::moving::{self, StoredPool};
-use crate::guest::pool::{ADOPTED, ADOPTING, RETURNING};
+use crate::guest::mover::{self, MoveError, NAMESPACES, Order, Seen, Stored, Write};
+use crate::guest::moving::{PodPlace, Reserved, StoredPool};
+use crate::guest::pool::{ADOPTING, RETURNING};
 use crate::guest::record::Records;
-use crate::guest::{API_VERSION, POOLS, RESERVATIONS, reservation};
+use crate::guest::{Definition, POOLS, collection};
 use crate::object::{self, AddressBlock, Mode};
 use crate::request::want;
 use crate::store::Store;
@@ -98,10 +104,202 @@ fn definitions_of_whereabouts_name_the_value_that_they_need() {
     }
 }
 
-/// A node, the pools, and the blocks of one API server.
-struct Moved {
+/// The pools and the blocks of one API server.
+struct World {
     server: Arc<Server>,
     cluster: Arc<Cluster>,
+    /// The label of the pools' namespace.
+    mark: Mutex<String>,
+    /// The pods of `shop`.
+    pods: Mutex<BTreeMap<String, PodPlace>>,
+    /// What the definitions of pods say of reservations, by their pools.
+    wanted: Mutex<BTreeMap<String, BTreeSet<bool>>>,
+}
+
+impl World {
+    fn new(nodes: &[&str]) -> Self {
+        let (server, cluster) = (Server::with_nodes(nodes), Arc::new(Cluster::default()));
+        *cluster.blocks.lock().unwrap() = Some(Arc::clone(&server));
+        Self {
+            server,
+            cluster,
+            mark: Mutex::default(),
+            pods: Mutex::default(),
+            wanted: Mutex::default(),
+        }
+    }
+
+    /// Asks a node for an address of a new pod.
+    fn add(&self, node: &str, both: &Both, pod: &str, ipam: &Value) -> Result<String, String> {
+        let mut of = allocation(pod, pod, ipam);
+        of.pod.uid = format!("uid-{pod}");
+        let place = PodPlace {
+            uid: of.pod.uid.clone(),
+            node: node.to_owned(),
+        };
+        let name = format!("shop/{pod}");
+        self.pods.lock().unwrap().insert(name, place);
+        if let Ok(definition) = Definition::parse(&of.ipam) {
+            let said = |pool| (pool, [definition.is_reserved].into());
+            self.wanted
+                .lock()
+                .unwrap()
+                .extend(definition.pools().map(said));
+        }
+        match both.serve(&Ask::Allocate(of)) {
+            Answer::Done(grants) => Ok(grants[0].address.clone()),
+            Answer::Failed { reason, .. } => Err(reason),
+        }
+    }
+
+    fn all_pools(&self) -> Vec<StoredPool> {
+        let pools = self.cluster.all("IPPool").into_iter();
+        pools
+            .map(|(_, pool)| StoredPool::parse(&pool).unwrap())
+            .collect()
+    }
+
+    fn all_blocks(&self) -> Vec<AddressBlock> {
+        let objects = self.server.objects.lock().unwrap();
+        objects
+            .values()
+            .map(|one| AddressBlock::parse(one).unwrap())
+            .collect()
+    }
+
+    /// Returns the owners in blocks.
+    fn owners(&self) -> Vec<String> {
+        let blocks = self.all_blocks().into_iter();
+        let owners = blocks.flat_map(|block| match block.mode {
+            Mode::Shared(slots) | Mode::Closed(slots) => slots,
+            Mode::Node(_) => Vec::new(),
+        });
+        let owners = owners.map(|slot| slot.owner);
+        owners.filter(|owner| !owner.is_empty()).collect()
+    }
+
+    fn write(&self, write: &Write<'_>) -> Result<(), ApiError> {
+        let (server, cluster) = (&self.server, &self.cluster);
+        match *write {
+            Write::Create(object::PATH, object) => server.create(object).map(drop),
+            Write::Patch(object::PATH, name, steps) => server.patch(name, steps).map(drop),
+            Write::Delete(object::PATH, name, uid) => server.remove(name, uid),
+            Write::Create(path, object) => cluster.create(path, object).map(drop),
+            Write::Delete(path, name, uid) => {
+                let options = json!({"preconditions": {"uid": uid}});
+                cluster.delete(&format!("{path}/{name}"), &options)
+            }
+            Write::Patch(NAMESPACES, _, label) => {
+                let fate = turns::take(Next::Write).unwrap_or(Fate::Made);
+                if fate != Fate::Away {
+                    label[0]["value"]
+                        .as_str()
+                        .unwrap()
+                        .clone_into(&mut self.mark.lock().unwrap());
+                }
+                if fate == Fate::Made {
+                    Ok(())
+                } else {
+                    Err(lost())
+                }
+            }
+            Write::Patch(path, name, steps) => {
+                cluster.patch(&format!("{path}/{name}"), steps).map(drop)
+            }
+        }
+    }
+}
+
+/// Waits until the command may read.
+fn read() -> Result<(), String> {
+    match turns::take(Next::Read) {
+        None | Some(Fate::Made) => Ok(()),
+        Some(_) => Err(lost().to_string()),
+    }
+}
+
+impl mover::Cluster for World {
+    async fn seen(&self) -> Result<Seen, String> {
+        let pools = self.pools().await?;
+        let reservations = self.reservations().await?;
+        let blocks = self.blocks().await?;
+        read()?;
+        Ok(Seen {
+            wanted: self.wanted.lock().unwrap().clone(),
+            stored: Stored { pools, blocks },
+            mark: self.mark.lock().unwrap().clone(),
+            reservations,
+            pods: self.pods.lock().unwrap().clone(),
+            against_adoption: Vec::new(),
+            against_return: Vec::new(),
+        })
+    }
+
+    async fn pools(&self) -> Result<Vec<StoredPool>, String> {
+        read()?;
+        let pools = self.all_pools();
+        if pools.is_empty() {
+            return Err("there are no pools".to_owned());
+        }
+        Ok(pools)
+    }
+
+    async fn blocks(&self) -> Result<Vec<AddressBlock>, String> {
+        read()?;
+        Ok(self.all_blocks())
+    }
+
+    async fn reservations(&self) -> Result<BTreeMap<String, Reserved>, String> {
+        read()?;
+        let all = self.cluster.all("OverlappingRangeIPReservation");
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let reserved = |one: &Value| Reserved {
+            pod: text(&one["spec"]["podref"]),
+            uid: text(&one["metadata"]["uid"]),
+        };
+        Ok(all
+            .iter()
+            .map(|(name, one)| (name.clone(), reserved(one)))
+            .collect())
+    }
+
+    async fn write_all<'a>(
+        &self,
+        writes: impl IntoIterator<Item = Write<'a>>,
+    ) -> Result<usize, String> {
+        let mut changed = 0;
+        for write in writes {
+            match self.write(&write) {
+                Ok(()) => {}
+                Err(ApiError::Refused(_)) => changed += 1,
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        Ok(changed)
+    }
+
+    async fn look_again(&self) {
+        turns::take(Next::Pause);
+    }
+}
+
+/// Returns the value of a future that waits for nothing.
+fn ready<T>(future: impl Future<Output = T>) -> T {
+    let mut context = Context::from_waker(Waker::noop());
+    match pin!(future).poll(&mut context) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+const MEANT: Order = Order {
+    is_meant: true,
+    without_leaked: false,
+};
+
+/// A world with one node.
+struct Moved {
+    world: World,
     both: Both,
     _dir: tempfile::TempDir,
 }
@@ -109,24 +307,17 @@ struct Moved {
 impl Moved {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let (server, cluster) = (Server::with_nodes(&["n"]), Arc::new(Cluster::default()));
-        *cluster.blocks.lock().unwrap() = Some(Arc::clone(&server));
-        let both = services_of(&dir, &server, Some(&cluster));
+        let world = World::new(&["n"]);
+        let both = services_of(&dir, &world.server, Some(&world.cluster));
         Self {
-            server,
-            cluster,
+            world,
             both,
             _dir: dir,
         }
     }
 
     fn add(&self, pod: &str, ipam: &Value) -> Result<String, String> {
-        let mut of = allocation(pod, pod, ipam);
-        of.pod.uid = format!("uid-{pod}");
-        match self.both.serve(&Ask::Allocate(of)) {
-            Answer::Done(grants) => Ok(grants[0].address.clone()),
-            Answer::Failed { reason, .. } => Err(reason),
-        }
+        self.world.add("n", &self.both, pod, ipam)
     }
 
     fn del(&self, pod: &str, ipam: &Value) {
@@ -141,121 +332,31 @@ impl Moved {
         }
     }
 
-    fn pools(&self) -> Vec<StoredPool> {
-        let pools = self.cluster.all("IPPool").into_iter();
-        pools
-            .map(|(_, pool)| StoredPool::parse(&pool).unwrap())
-            .collect()
-    }
-
-    fn blocks(&self) -> Vec<AddressBlock> {
-        let objects = self.server.objects.lock().unwrap();
-        objects
-            .values()
-            .map(|one| AddressBlock::parse(one).unwrap())
-            .collect()
-    }
-
     /// Stamps all pools, as the command does first.
     fn stamp(&self, word: &str) {
-        for pool in self.pools() {
-            self.patch(&pool, &pool.stamp(word));
+        for pool in self.world.all_pools() {
+            let place = format!("{}/{}", collection(&pool.namespace, POOLS), pool.name);
+            self.world.cluster.patch(&place, &pool.stamp(word)).unwrap();
         }
     }
 
-    fn patch(&self, pool: &StoredPool, patch: &Value) {
-        let place = format!(
-            "/apis/{API_VERSION}/namespaces/{}/{POOLS}/{}",
-            pool.namespace, pool.name
-        );
-        self.cluster.patch(&place, patch).unwrap();
-    }
-
-    /// Returns the pods of reservations by their names.
-    fn reservations(&self) -> BTreeMap<String, String> {
-        let reservations = self.cluster.all("OverlappingRangeIPReservation");
-        let reservations = reservations.into_iter();
-        reservations
-            .map(|(name, one)| (name, one["spec"]["podref"].as_str().unwrap().to_owned()))
-            .collect()
-    }
-
-    fn spaces(&self) -> Vec<String> {
-        let (reservations, none) = (self.reservations(), BTreeMap::new());
-        let pools = self.pools().into_iter();
-        pools
-            .map(|pool| pool.space_to_be(&reservations, &none))
-            .collect()
-    }
-
-    fn plan(&self) -> moving::Adoption {
-        let place = |pod: &str| {
-            let uid = format!("uid-{}", pod.split_once('/').unwrap().1);
-            let node = "n".to_owned();
-            Some(moving::PodPlace { uid, node })
-        };
-        moving::adopt(
-            &self.pools(),
-            &self.spaces(),
-            &self.reservations(),
-            place,
-            &self.blocks(),
-        )
-    }
-
-    /// Writes the blocks, and then the last stamps.
     fn adopt(&self) {
-        let plan = self.plan();
-        assert_eq!(plan.obstacles, []);
-        for ((space, block), slots) in &plan.blocks {
-            let object = moving::block(space, *block, slots);
-            self.server.create(&object).unwrap();
-        }
-        for (pool, space) in self.pools().iter().zip(self.spaces()) {
-            self.patch(pool, &pool.assign(ADOPTED, &space));
-        }
+        let report = ready(mover::adopt(&self.world, MEANT)).unwrap();
+        assert!(report.is_done, "{report:?}");
     }
 
-    /// Closes the blocks, and writes the pools.
     fn give_back(&self) {
-        self.stamp(RETURNING);
-        for block in self.blocks() {
+        for block in self.world.all_blocks() {
             if matches!(block.mode, Mode::Node(_)) {
                 let name = object::name(&block.space, block.block);
-                let wanted = self.server.patch(&name, &want(&block, "/return")).unwrap();
+                let wanted = want(&block, "/return");
+                let wanted = self.world.server.patch(&name, &wanted).unwrap();
                 self.both.changed(&wanted);
             }
         }
-        for block in self.blocks() {
-            let name = object::name(&block.space, block.block);
-            let closed = moving::change_mode(&block, "closed", None);
-            self.server.patch(&name, &closed).unwrap();
-        }
-        let pools = self.pools();
-        let back = moving::give_back(&pools, &self.blocks());
-        assert_eq!(back.obstacles, []);
-        self.cluster.remove_all("OverlappingRangeIPReservation");
-        for (name, owner) in &back.reservations {
-            let object = reservation::object("kube-system", name, owner);
-            let path = format!("/apis/{API_VERSION}/namespaces/kube-system/{RESERVATIONS}");
-            self.cluster.create(&path, &object).unwrap();
-        }
-        for (pool, entries) in pools.iter().zip(&back.allocations) {
-            self.patch(pool, &pool.reopen(Some(entries)));
-        }
-    }
-
-    /// Returns the owners in blocks.
-    fn owners(&self) -> Vec<String> {
-        let owners = self
-            .blocks()
-            .into_iter()
-            .flat_map(|block| match block.mode {
-                Mode::Shared(slots) | Mode::Closed(slots) => slots,
-                Mode::Node(_) => Vec::new(),
-            });
-        let owners = owners.map(|slot| slot.owner);
-        owners.filter(|owner| !owner.is_empty()).collect()
+        self.work();
+        let report = ready(mover::give_back(&self.world, MEANT)).unwrap();
+        assert!(report.is_done, "{report:?}");
     }
 }
 
@@ -272,7 +373,7 @@ fn addresses_of_pools_stay_in_blocks_and_come_back() {
     let waits = moved.add("c", &range()).unwrap_err();
     assert!(waits.contains("are being moved"), "{waits}");
     moved.adopt();
-    assert_eq!(moved.owners(), ["pool/a/net1", "pool/b/net1"]);
+    assert_eq!(moved.world.owners(), ["pool/a/net1", "pool/b/net1"]);
     let third = moved.add("d", &range()).unwrap();
     assert!(!["10.40.0.1/24", "10.40.0.2/24"].contains(&third.as_str()));
     assert_eq!(moved.both.counts().addresses, 3);
@@ -281,15 +382,15 @@ fn addresses_of_pools_stay_in_blocks_and_come_back() {
     let full = moved.add("e", &half).unwrap_err();
     assert!(full.contains("has no free address"), "{full}");
     moved.del("a", &range());
-    assert_eq!(moved.owners().len(), 2);
+    assert_eq!(moved.world.owners().len(), 2);
     moved.give_back();
-    let (pools, reservations) = moved.cluster.taken();
+    let (pools, reservations) = moved.world.cluster.taken();
     assert_eq!((pools.len(), reservations.len()), (2, 2), "{pools:?}");
     assert_eq!(moved.add("f", &range()).unwrap(), "10.40.0.1/24");
     for pod in ["b", "d", "f"] {
         moved.del(pod, &range());
     }
-    moved.cluster.assert_free();
+    moved.world.cluster.assert_free();
     assert_eq!(moved.both.counts().addresses, 0);
     assert_eq!(moved.both.take_conflicts(), 0);
 }
@@ -303,17 +404,17 @@ fn del_while_pools_are_moved_is_done_afterwards() {
     moved.stamp(ADOPTING);
     moved.del("a", &range());
     moved.adopt();
-    assert_eq!(moved.owners().len(), 2);
+    assert_eq!(moved.world.owners().len(), 2);
     moved.work();
-    assert_eq!(moved.owners(), ["pool/b/net1"]);
+    assert_eq!(moved.world.owners(), ["pool/b/net1"]);
     moved.add("c", &range()).unwrap();
     moved.stamp(RETURNING);
     moved.del("c", &range());
     moved.del("b", &range());
-    assert_eq!(moved.owners(), ["pool/b/net1"]);
+    assert_eq!(moved.world.owners(), ["pool/b/net1"]);
     moved.give_back();
     moved.work();
-    moved.cluster.assert_free();
+    moved.world.cluster.assert_free();
 }
 
 #[test]
@@ -326,12 +427,13 @@ fn node_that_does_not_know_that_pools_went_back_gives_no_address_of_blocks() {
     let held = moved.add("b", &large).unwrap();
     assert!(
         moved
-            .blocks()
+            .world
+            .all_blocks()
             .iter()
             .any(|block| matches!(block.mode, Mode::Node(_)))
     );
     moved.give_back();
-    let (pools, _) = moved.cluster.taken();
+    let (pools, _) = moved.world.cluster.taken();
     assert_eq!(pools.len(), 2);
     let next = moved.add("c", &large).unwrap();
     assert_eq!(next, "10.40.0.2/20");
@@ -344,23 +446,19 @@ fn pools_with_something_that_would_be_lost_are_not_moved() {
     moved.add("a", &range()).unwrap();
     let of = json!({"type": "multus-ipam", "subnet": "10.40.0.0/24"});
     moved.add("own", &of).unwrap();
-    let plan = moved.plan();
+    let report = ready(mover::adopt(&moved.world, MEANT)).unwrap();
     let in_use = "10.40.0.1 of IPPool 10.40.0.0-24 is in block 10.40.0.0, of which definitions of multus-ipam give addresses";
-    let obstacle = plan.obstacles[0].to_string();
-    assert!(obstacle.starts_with(in_use), "{obstacle}");
-    let lost = |_: &str| None;
-    let plan = moving::adopt(
-        &moved.pools(),
-        &moved.spaces(),
-        &moved.reservations(),
-        lost,
-        &[],
-    );
-    assert_eq!((plan.leaked.len(), plan.addresses), (1, 1));
-    let [slots] = &plan.blocks.into_values().collect::<Vec<_>>()[..] else {
-        panic!("there is one block")
+    let [obstacle] = &report.obstacles[..] else {
+        panic!("{report:?}")
     };
-    assert_eq!((&*slots[1].owner, slots[1].pods.len()), ("pool/a/net1", 0));
+    assert!(obstacle.starts_with(in_use), "{obstacle}");
+    assert!(!report.is_done && report.done.is_empty(), "{report:?}");
+    let moved = Moved::new();
+    moved.add("a", &range()).unwrap();
+    moved.world.pods.lock().unwrap().clear();
+    let report = ready(mover::adopt(&moved.world, MEANT)).unwrap();
+    assert_eq!((report.leaked.len(), report.addresses), (1, 1));
+    assert_eq!(moved.world.owners(), ["pool/a/net1"]);
 }
 
 #[test]
@@ -371,10 +469,39 @@ fn block_that_is_made_after_the_closed_ones_are_removed_gives_no_address() {
     moved.adopt();
     moved.add("b", &range()).unwrap();
     moved.give_back();
-    moved.server.objects.lock().unwrap().clear();
+    moved.world.server.objects.lock().unwrap().clear();
     moved.add("c", &range()).unwrap();
     moved.work();
-    assert_eq!(moved.owners(), [""; 0]);
-    assert_eq!(moved.cluster.taken().0.len(), 3);
+    assert_eq!(moved.world.owners(), [""; 0]);
+    assert_eq!(moved.world.cluster.taken().0.len(), 3);
     assert_eq!(moved.both.take_conflicts(), 0);
+}
+
+#[test]
+fn deletion_that_lands_late_leaves_the_next_reservation_of_the_address() {
+    let moved = Moved::new();
+    moved.add("a", &range()).unwrap();
+    moved.adopt();
+    moved.del("a", &range());
+    // The pool is stamped, and then its reservation is the first that is deleted.
+    moved.world.cluster.set_fate(1, 1);
+    ready(mover::give_back(&moved.world, MEANT)).unwrap_err();
+    moved.give_back();
+    assert_eq!(moved.add("b", &range()).unwrap(), "10.40.0.1/24");
+    moved.world.cluster.land();
+    assert_eq!(moved.world.cluster.taken().1, ["10.40.0.1 shop/b"]);
+}
+
+#[test]
+fn block_that_is_made_late_is_free_after_a_return() {
+    let moved = Moved::new();
+    moved.add("a", &range()).unwrap();
+    moved.world.server.set_fate(1, 0);
+    ready(mover::adopt(&moved.world, MEANT)).unwrap_err();
+    moved.give_back();
+    moved.world.server.land();
+    assert_eq!(moved.world.owners(), ["pool/a/net1"]);
+    moved.give_back();
+    assert_eq!(moved.world.owners(), [""; 0]);
+    assert_eq!(moved.world.cluster.taken().0, ["1 shop/a a"]);
 }

@@ -7,6 +7,7 @@ use std::thread;
 use serde_json::json;
 
 use super::super::Api as _;
+use super::super::tests::turns::{self, Fate, Next};
 use super::super::tests::{Server, TIMES, lost, patched};
 use super::*;
 use crate::wire::Pod;
@@ -19,22 +20,6 @@ pub(in crate::service) const TIMES_AT_ONCE: Times = Times {
     patience: Duration::from_millis(200),
     ..TIMES
 };
-
-/// What becomes of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Made,
-    /// It is made, and nobody is told.
-    Lost,
-    /// It is made when [`Cluster::land`] is called.
-    Late,
-    /// The server cannot be reached.
-    Away,
-    /// It is made when [`Cluster::land`] is called, and from now on the server cannot be reached.
-    Cut,
-    /// It is made after what [`Cluster::rival`] does.
-    Beaten,
-}
 
 /// Objects by their paths.
 type Stored = BTreeMap<String, Value>;
@@ -79,7 +64,7 @@ impl Cluster {
         Ok(())
     }
 
-    fn requests(&self) -> Vec<String> {
+    pub(in crate::service) fn requests(&self) -> Vec<String> {
         std::mem::take(&mut self.requests.lock().unwrap())
     }
 
@@ -87,7 +72,8 @@ impl Cluster {
         &self,
         write: impl Fn(&Self) -> Result<Value, ApiError> + Send + 'static,
     ) -> Result<Value, ApiError> {
-        match self.fates.lock().unwrap().pop().unwrap_or(Fate::Made) {
+        let fate = turns::take(Next::Write).or_else(|| self.fates.lock().unwrap().pop());
+        match fate.unwrap_or(Fate::Made) {
             Fate::Made => write(self),
             Fate::Lost => write(self).and(Err(lost())),
             fate @ (Fate::Late | Fate::Cut) => {
@@ -101,6 +87,7 @@ impl Cluster {
                 rival(&mut self.objects.lock().unwrap());
                 write(self)
             }
+            Fate::Killed => panic!("no process ends here"),
         }
     }
 
@@ -115,9 +102,9 @@ impl Cluster {
         *self.fates.lock().unwrap() = [vec![fate], vec![Fate::Made; before]].concat();
     }
 
-    pub(in crate::service) fn remove(&self, name: &str) {
-        let mut objects = self.objects.lock().unwrap();
-        objects.retain(|_, object| object["metadata"]["name"] != name);
+    fn blocks(&self) -> Arc<Server> {
+        let blocks = self.blocks.lock().unwrap();
+        Arc::clone(blocks.as_ref().unwrap())
     }
 
     /// Makes the writes that were delayed.
@@ -149,11 +136,6 @@ impl Cluster {
             )
         });
         named.collect()
-    }
-
-    pub(in crate::service) fn remove_all(&self, kind: &str) {
-        let mut objects = self.objects.lock().unwrap();
-        objects.retain(|_, object| object["kind"] != kind);
     }
 
     /// Returns what the pools and the reservations say: offset or name, and the pod.
@@ -190,7 +172,10 @@ impl Objects for Arc<Cluster> {
     fn get(&self, path: &str) -> Result<Option<Value>, ApiError> {
         self.note("get", path)?;
         if let Some(block) = path.strip_prefix(&format!("{}/", object::PATH)) {
-            return self.blocks.lock().unwrap().as_ref().unwrap().get(block);
+            return self.blocks().get(block);
+        }
+        if turns::take(Next::Read).is_some_and(|fate| fate != Fate::Made) {
+            return Err(lost());
         }
         let objects = self.objects.lock().unwrap();
         let list = |matches: &dyn Fn(&Value) -> bool| {
@@ -226,8 +211,7 @@ impl Objects for Arc<Cluster> {
     fn patch(&self, path: &str, steps: &Value) -> Result<Value, ApiError> {
         self.note("patch", path)?;
         if let Some(block) = path.strip_prefix(&format!("{}/", object::PATH)) {
-            let blocks = self.blocks.lock().unwrap();
-            return blocks.as_ref().unwrap().patch(block, steps);
+            return self.blocks().patch(block, steps);
         }
         let (path, steps) = (path.to_owned(), steps.clone());
         self.write(move |cluster| {

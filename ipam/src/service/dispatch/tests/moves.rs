@@ -1,17 +1,18 @@
 //! Random histories: pods of three nodes come and go while all pools are moved into blocks and back, one request at a time, and while nodes
-//! lose answers, processes and power. No address is used twice, and none is lost.
+//! and the command lose answers, processes and power. No address is used twice, and none is lost.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::Duration;
 
 use super::super::super::Times;
 use super::super::super::guest::tests::TIMES_AT_ONCE;
 use super::super::super::tests::Dice;
+use super::super::super::tests::turns::Turns;
 use super::*;
 
-/// What the dice show for a request that is made.
-const MADE: u64 = 3;
 const NODES: [&str; 3] = ["a", "b", "c"];
 
 /// One range that is shared from the start, one of which nodes hold blocks, and one that overlaps it.
@@ -20,96 +21,127 @@ fn ranges() -> [Value; 3] {
         .map(|range| json!({"type": "whereabouts", "range": range}))
 }
 
-struct Node {
+/// A machine with a daemon.
+pub(super) struct Node {
     dir: tempfile::TempDir,
     boot: usize,
-    both: Both,
+    name: &'static str,
+    pub(super) both: Both,
+    /// What it hears of its blocks.
+    events: Mutex<Receiver<Value>>,
 }
 
-/// What the command does next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Open,
-    Adopting,
-    Writing,
-    Adopted,
-    Returning,
-    Closing,
-    Reserving,
-    Reopening,
-    Removing,
+impl Node {
+    pub(super) fn new(world: &World, name: &'static str, times: Times) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self {
+            both: start(world, name, &dir, 0, times),
+            events: Mutex::new(world.server.watch(name)),
+            boot: 0,
+            name,
+            dir,
+        }
+    }
+
+    pub(super) fn restart(&mut self, world: &World, times: Times) {
+        self.both = start(world, self.name, &self.dir, self.boot, times);
+    }
+
+    /// Hears what there is to hear, and does what is due.
+    pub(super) fn work(&self) {
+        let events = self.events.lock().unwrap();
+        for object in events.try_iter() {
+            self.both.changed(&object);
+        }
+        self.both.work();
+    }
+
+    /// Does all that is due.
+    pub(super) fn work_up(&self) {
+        for _ in 0..10 {
+            self.work();
+        }
+    }
+
+    pub(super) fn del(&self, pod: &str, ipam: &Value) {
+        let from = Ask::ReleaseFrom(allocation(pod, pod, ipam));
+        assert!(is_done(&self.both.serve(&from)));
+    }
 }
 
-struct History {
+fn start(world: &World, name: &str, dir: &tempfile::TempDir, boot: usize, times: Times) -> Both {
+    let boot = boot.to_string();
+    let store = Store::open_in_boot(dir.path(), &boot).unwrap();
+    let records = Records::open_in_boot(dir.path().join("guest"), &boot).unwrap();
+    let guest = Guest::resume(Arc::clone(&world.cluster), records, "kube-system", times);
+    let blocks = Service::resume(Arc::clone(&world.server), store, name, times);
+    Services::new(blocks.unwrap(), Some(guest.unwrap()))
+}
+
+/// Moves the pools in one direction and the other, until it is over.
+fn command(world: &World, turns: &Turns, mut dice: Dice) {
+    while !turns.is_over() {
+        let report = if dice.choose(2) == 0 {
+            ready(mover::adopt(world, MEANT))
+        } else {
+            ready(mover::give_back(world, MEANT))
+        };
+        if let Ok(report) = report {
+            let mut obstacles = report.obstacles.iter();
+            let is_transient = |one: &String| one.contains(" is in block ");
+            assert!(obstacles.all(is_transient), "{report:?}");
+        }
+        turns::take(Next::Pause);
+    }
+}
+
+struct History<'a> {
     seed: u64,
-    moved: Moved,
+    world: &'a World,
     nodes: Vec<Node>,
-    phase: Phase,
+    turns: &'a Turns,
     times: Times,
     /// The address of each pod with its space: the two overlapping ranges have one.
     uses: BTreeMap<(bool, String), (usize, String, usize)>,
 }
 
-impl History {
-    fn new(seed: u64) -> Self {
-        let moved = Moved::new();
+impl<'a> History<'a> {
+    fn new(seed: u64, world: &'a World, turns: &'a Turns) -> Self {
         for node in NODES {
-            moved.server.add_node(node);
+            world.server.add_node(node);
         }
         // A request that was given up on may be made until the end.
         let times = Times {
             settled: Duration::from_hours(1),
             ..TIMES_AT_ONCE
         };
-        let nodes = (0..NODES.len()).map(|at| {
-            let dir = tempfile::tempdir().unwrap();
-            let both = node(&moved, at, &dir, 0, times);
-            Node { dir, boot: 0, both }
-        });
-        let nodes = nodes.collect();
         Self {
             seed,
-            moved,
-            nodes,
-            phase: Phase::Open,
+            nodes: NODES.map(|name| Node::new(world, name, times)).into(),
+            world,
+            turns,
             times,
             uses: BTreeMap::new(),
         }
     }
 
-    fn restart(&mut self, at: usize) {
-        let Node { dir, boot, both } = &mut self.nodes[at];
-        *both = node(&self.moved, at, dir, *boot, self.times);
-    }
-
     fn fates(&self, dice: &mut Dice) {
         let roll = dice.roll(24);
-        self.moved.cluster.set_fate(roll, dice.choose(3));
-        self.moved.server.set_fate(roll, dice.choose(3));
+        self.world.cluster.set_fate(roll, dice.choose(3));
+        self.world.server.set_fate(roll, dice.choose(3));
     }
 
     fn add(&mut self, at: usize, pod: &str, range: usize) {
-        let mut of = allocation(pod, pod, &ranges()[range]);
-        of.pod.uid = format!("uid-{pod}");
-        match self.nodes[at].both.serve(&Ask::Allocate(of)) {
-            Answer::Done(grants) => {
-                let address = grants[0].address.split('/').next().unwrap();
-                let key = (range == 0, address.to_owned());
-                let other = self.uses.insert(key, (at, pod.to_owned(), range));
-                assert_eq!(
-                    other, None,
-                    "{address} of {pod} in {:?} of {}",
-                    self.phase, self.seed
-                );
-            }
+        let ipam = &ranges()[range];
+        let added = self.world.add(NODES[at], &self.nodes[at].both, pod, ipam);
+        let Ok(address) = added else {
             // The runtime deletes a container that has failed.
-            Answer::Failed { .. } => self.del(at, pod, range),
-        }
-    }
-
-    fn del(&self, at: usize, pod: &str, range: usize) {
-        let from = Ask::ReleaseFrom(allocation(pod, pod, &ranges()[range]));
-        assert!(is_done(&self.nodes[at].both.serve(&from)));
+            return self.nodes[at].del(pod, ipam);
+        };
+        let address = address.split('/').next().unwrap();
+        let key = (range == 0, address.to_owned());
+        let other = self.uses.insert(key, (at, pod.to_owned(), range));
+        assert_eq!(other, None, "{address} of {pod} in {}", self.seed);
     }
 
     fn step(&mut self, step: usize, dice: &mut Dice) {
@@ -129,213 +161,73 @@ impl History {
                 let (key, (_, pod, range)) = own[dice.choose(own.len())];
                 let (key, pod, range) = (key.clone(), pod.clone(), *range);
                 self.uses.remove(&key);
-                self.del(at, &pod, range);
+                self.nodes[at].del(&pod, &ranges()[range]);
             }
-            11 => self.restart(at),
+            11 => self.nodes[at].restart(self.world, self.times),
             12 => {
                 self.uses.retain(|_, (on, ..)| *on != at);
                 self.nodes[at].boot += 1;
-                self.restart(at);
+                self.nodes[at].restart(self.world, self.times);
             }
-            13 => {
-                self.moved.cluster.land();
-                self.moved.server.land();
+            13 => self.land(),
+            14..16 => self.nodes[at].work(),
+            _ => {
+                let fates = [Fate::Lost, Fate::Late, Fate::Away];
+                let fate = fates.get(dice.choose(64)).copied();
+                self.turns.go(0, fate.unwrap_or(Fate::Made));
             }
-            14..17 => {
-                self.nodes[at].both.work();
-            }
-            _ => self.go_on(),
         }
         let conflicts = self.nodes[at].both.take_conflicts();
         assert_eq!(conflicts, 0, "step {step} of {}", self.seed);
     }
 
-    /// Makes the next request of the command, which reads everything before.
-    #[expect(clippy::too_many_lines, reason = "one arm for each kind of request")]
-    fn go_on(&mut self) {
-        self.moved.cluster.set_fate(MADE, 0);
-        self.moved.server.set_fate(MADE, 0);
-        let moved = &self.moved;
-        let pools = moved.pools();
-        let blocks = moved.blocks();
-        let name = |block: &AddressBlock| object::name(&block.space, block.block);
-        match self.phase {
-            Phase::Open if pools.is_empty() => {}
-            Phase::Open => self.phase = Phase::Adopting,
-            Phase::Adopting => match pools
-                .iter()
-                .zip(moved.spaces())
-                .find(|(pool, _)| pool.is_open())
-            {
-                Some((pool, space)) => moved.patch(pool, &pool.assign(ADOPTING, &space)),
-                None => self.phase = Phase::Writing,
-            },
-            Phase::Writing => {
-                let nodes: BTreeMap<_, _> = self
-                    .uses
-                    .values()
-                    .map(|(at, pod, _)| (format!("shop/{pod}"), NODES[*at].to_owned()))
-                    .collect();
-                let place = |pod: &str| {
-                    let (uid, node) = ("uid".to_owned(), nodes.get(pod)?.clone());
-                    Some(moving::PodPlace { uid, node })
-                };
-                let plan = moving::adopt(
-                    &pools,
-                    &moved.spaces(),
-                    &moved.reservations(),
-                    place,
-                    &blocks,
-                );
-                let is_transient =
-                    |one: &moving::Obstacle| matches!(one, moving::Obstacle::InUse { .. });
-                if plan.obstacles.iter().any(is_transient) {
-                    // A node that had not heard of a return frees what it has got since.
-                    for node in &self.nodes {
-                        node.both.work();
-                    }
-                    return;
-                }
-                assert_eq!(plan.obstacles, [], "{}", self.seed);
-                let unwritten = plan.blocks.iter().find_map(|((space, block), slots)| {
-                    let mut known = blocks.iter();
-                    let known = known.find(|one| (&one.space, one.block) == (space, *block));
-                    let is_written = |one: &&AddressBlock| one.mode == Mode::Shared(slots.clone());
-                    match known {
-                        Some(one) if is_written(&one) => None,
-                        other => Some((space, block, slots, other)),
-                    }
-                });
-                match unwritten {
-                    Some((space, block, slots, None)) => {
-                        let object = moving::block(space, *block, slots);
-                        moved.server.create(&object).unwrap();
-                    }
-                    Some((_, _, slots, Some(one))) => {
-                        let patch = moving::change_mode(one, "shared", Some(slots));
-                        moved.server.patch(&name(one), &patch).unwrap();
-                    }
-                    None => match pools
-                        .iter()
-                        .zip(moved.spaces())
-                        .find(|(pool, _)| pool.word != ADOPTED)
-                    {
-                        Some((pool, space)) => {
-                            moved.patch(pool, &pool.assign(ADOPTED, &space));
-                            self.phase = Phase::Adopted;
-                        }
-                        None => self.phase = Phase::Adopted,
-                    },
-                }
-            }
-            Phase::Adopted => match pools
-                .iter()
-                .zip(moved.spaces())
-                .find(|(pool, _)| pool.word == ADOPTING)
-            {
-                Some((pool, space)) => moved.patch(pool, &pool.assign(ADOPTED, &space)),
-                None => self.phase = Phase::Returning,
-            },
-            Phase::Returning => match pools.iter().find(|pool| pool.word != RETURNING) {
-                Some(pool) => moved.patch(pool, &pool.stamp(RETURNING)),
-                None => self.phase = Phase::Closing,
-            },
-            Phase::Closing => {
-                let open = blocks
-                    .iter()
-                    .find(|block| !matches!(block.mode, Mode::Closed(_)));
-                match open {
-                    Some(block) if matches!(block.mode, Mode::Node(_)) => {
-                        let wanted = want(block, "/return");
-                        let object = moved.server.patch(&name(block), &wanted).unwrap();
-                        self.nodes
-                            .iter()
-                            .for_each(|node| node.both.changed(&object));
-                    }
-                    Some(block) => {
-                        let closed = moving::change_mode(block, "closed", None);
-                        moved.server.patch(&name(block), &closed).unwrap();
-                    }
-                    None => self.phase = Phase::Reserving,
-                }
-            }
-            Phase::Reserving => {
-                let back = self.back(&pools, blocks);
-                let there = moved.cluster.all("OverlappingRangeIPReservation");
-                for name in there
-                    .keys()
-                    .filter(|name| moving::is_stale(&pools, name, &back))
-                {
-                    moved.cluster.remove(name);
-                }
-                for (name, owner) in &back.reservations {
-                    let object = reservation::object("kube-system", name, owner);
-                    let path = format!("/apis/{API_VERSION}/namespaces/kube-system/{RESERVATIONS}");
-                    moved.cluster.remove(name);
-                    moved.cluster.create(&path, &object).unwrap();
-                }
-                self.phase = Phase::Reopening;
-            }
-            Phase::Reopening => {
-                let back = self.back(&pools, blocks);
-                let mut left = pools.iter().zip(&back.allocations);
-                match left.find(|(pool, _)| pool.word == RETURNING) {
-                    Some((pool, entries)) => moved.patch(pool, &pool.reopen(Some(entries))),
-                    None => self.phase = Phase::Removing,
-                }
-            }
-            Phase::Removing => match blocks
-                .iter()
-                .find(|block| matches!(block.mode, Mode::Closed(_)))
-            {
-                Some(block) => drop(moved.server.objects.lock().unwrap().remove(&name(block))),
-                None => self.phase = Phase::Open,
-            },
-        }
-    }
-
-    fn back(&self, pools: &[StoredPool], mut blocks: Vec<AddressBlock>) -> moving::Return {
-        blocks.retain(|block| matches!(block.mode, Mode::Closed(_)));
-        let back = moving::give_back(pools, &blocks);
-        // An address that a pool has again may be free there.
-        if pools.iter().all(|pool| pool.word == RETURNING) {
-            assert_eq!(back.obstacles, [], "{}", self.seed);
-        }
-        back
+    fn land(&self) {
+        self.world.cluster.land();
+        self.world.server.land();
     }
 
     /// Everything that nobody uses is free when the pools are where they were.
     fn end(mut self) {
-        self.moved.cluster.land();
-        self.moved.server.land();
-        while self.phase != Phase::Open {
-            self.go_on();
-        }
-        self.times = TIMES_AT_ONCE;
+        self.land();
+        self.world.bring_back(&self.nodes);
         for (at, pod, range) in std::mem::take(&mut self.uses).into_values() {
-            self.del(at, &pod, range);
+            self.nodes[at].del(&pod, &ranges()[range]);
         }
-        for at in 0..NODES.len() {
-            self.restart(at);
-            for _ in 0..10 {
-                self.nodes[at].both.work();
-            }
-        }
-        self.moved.cluster.assert_free();
-        let counts = self.nodes.iter().map(|node| node.both.counts().addresses);
-        assert_eq!(counts.sum::<usize>(), 0, "{}", self.seed);
-        let owners = self.moved.owners();
-        assert_eq!(owners, [""; 0], "{}", self.seed);
+        self.world.assert_free(&mut self.nodes, &self.seed);
     }
 }
 
-fn node(moved: &Moved, at: usize, dir: &tempfile::TempDir, boot: usize, times: Times) -> Both {
-    let boot = boot.to_string();
-    let store = Store::open_in_boot(dir.path(), &boot).unwrap();
-    let records = Records::open_in_boot(dir.path().join("guest"), &boot).unwrap();
-    let guest = Guest::resume(Arc::clone(&moved.cluster), records, "kube-system", times);
-    let blocks = Service::resume(Arc::clone(&moved.server), store, NODES[at], times);
-    Services::new(blocks.unwrap(), Some(guest.unwrap()))
+impl World {
+    /// Moves everything back into pools.
+    pub(super) fn bring_back(&self, nodes: &[Node]) {
+        if self.all_pools().is_empty() {
+            return;
+        }
+        let mut last = None;
+        for _ in 0..9 {
+            let back = ready(mover::give_back(self, MEANT));
+            match back {
+                Ok(report) if report.is_done => return,
+                // One that was begun ends first.
+                Err(MoveError::Adopting) => drop(ready(mover::adopt(self, MEANT))),
+                back => last = Some(back),
+            }
+            nodes.iter().for_each(Node::work_up);
+        }
+        panic!("{last:?}");
+    }
+
+    /// Fails unless the next daemons find nothing in use.
+    pub(super) fn assert_free(&self, nodes: &mut [Node], history: &dyn Display) {
+        for node in nodes.iter_mut() {
+            node.restart(self, TIMES_AT_ONCE);
+            node.work_up();
+        }
+        assert_eq!(self.cluster.taken(), (vec![], vec![]), "{history}");
+        let counts = nodes.iter().map(|node| node.both.counts().addresses);
+        assert_eq!(counts.sum::<usize>(), 0, "{history}");
+        assert_eq!(self.owners(), [""; 0], "{history}");
+    }
 }
 
 fn random_histories(seeds: std::ops::Range<u64>, steps: usize) {
@@ -343,10 +235,16 @@ fn random_histories(seeds: std::ops::Range<u64>, steps: usize) {
         for seed in seeds {
             scope.spawn(move || {
                 let seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                let (mut dice, mut history) = (Dice(seed), History::new(seed));
-                for step in 0..steps {
-                    history.step(step, &mut dice);
-                }
+                let (world, turns, mut dice) = (World::new(&[]), Turns::new(1), Dice(seed));
+                let of_command = Dice(dice.roll(u64::MAX));
+                let mut history = History::new(seed, &world, &turns);
+                thread::scope(|scope| {
+                    let _end = turns.until_dropped();
+                    turns.start(scope, 0, || command(&world, &turns, of_command));
+                    for step in 0..steps {
+                        history.step(step, &mut dice);
+                    }
+                });
                 history.end();
             });
         }

@@ -1,0 +1,622 @@
+//! The steps of an adoption and of a return, in their order, over a cluster that can be read and written.
+//!
+//! [`moving`] says what is written. Whoever takes the steps may be interrupted at any place, and takes them from the beginning when he goes
+//! on. Tests take them between the requests of nodes, in all orders.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use serde_json::{Value, json};
+
+use super::moving::{self, Adoption, Obstacle, PodPlace, Reserved, Return, StoredPool};
+use super::pool::{ADOPTED, ADOPTING, RETURNING};
+use super::{POOLS, RESERVATIONS, collection, reservation};
+use crate::object::{self, AddressBlock, Mode, POOL_OWNER};
+use crate::request::{free, want};
+
+/// The label of the pools' namespace. From `adopted` on nobody makes reservations, from `closed` on those of the blocks are made, and from
+/// `open` on they are complete and pools give addresses.
+pub const MARK: &str = "ipam.multus-rs.cni.cncf.io/pools";
+const CLOSED: &str = "closed";
+const OPEN: &str = "open";
+pub(crate) const NAMESPACES: &str = "/api/v1/namespaces";
+/// Whom holders are asked to share their blocks for; no node has this name.
+const ASKING: &str = "/return";
+/// So often it is looked whether holders have shared their blocks.
+const SHARED_WITHIN: u32 = 60;
+/// So often blocks are written that others write at the same time.
+const ATTEMPTS: u32 = 5;
+
+/// A change of an object in the collection of this path.
+pub enum Write<'a> {
+    Create(&'a str, &'a Value),
+    /// A JSON patch (RFC 6902) of the object with this name, whose tests must hold for the object as it is then.
+    Patch(&'a str, &'a str, &'a Value),
+    /// A deletion of the object with this name and uid: one that was given up on must not remove the next of that name.
+    Delete(&'a str, &'a str, &'a str),
+}
+
+/// The cluster whose pools are moved. An error is a sentence; the request may have been made all the same.
+pub trait Cluster {
+    /// Reads everything that decides, the pools first and the pods last.
+    fn seen(&self) -> impl Future<Output = Result<Seen, String>>;
+    /// Reads the pools, which are of one namespace; there is at least one.
+    fn pools(&self) -> impl Future<Output = Result<Vec<StoredPool>, String>>;
+    fn blocks(&self) -> impl Future<Output = Result<Vec<AddressBlock>, String>>;
+    /// Reads the reservations by their names.
+    fn reservations(&self) -> impl Future<Output = Result<BTreeMap<String, Reserved>, String>>;
+    /// Makes changes in any order. Returns how many changed nothing, since an object was another one.
+    fn write_all<'a>(
+        &self,
+        writes: impl IntoIterator<Item = Write<'a>>,
+    ) -> impl Future<Output = Result<usize, String>>;
+    /// Waits a quarter of a second for what nodes do.
+    fn look_again(&self) -> impl Future<Output = ()>;
+}
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Order {
+    /// Whether anything is changed.
+    pub is_meant: bool,
+    /// Whether addresses of pods that do not exist are left out.
+    pub without_leaked: bool,
+}
+
+/// What was done, or would be.
+#[derive(Debug, Default)]
+pub struct Report {
+    pub pools: usize,
+    /// The addresses of pods in them.
+    pub addresses: usize,
+    /// Those of pods that do not exist.
+    pub leaked: Vec<String>,
+    /// The blocks that are written.
+    pub blocks: usize,
+    /// What keeps the pools where they are.
+    pub obstacles: Vec<String>,
+    /// Whether they were moved.
+    pub is_done: bool,
+    /// What they are now; empty where nothing was changed.
+    pub done: &'static str,
+}
+
+/// Why the steps ended. They are taken again.
+#[derive(Debug, thiserror::Error)]
+pub enum MoveError {
+    #[error("{0}")]
+    Cluster(String),
+    #[error(
+        "pools are going back already: finish it with kubectl multus ipam return whereabouts --yes"
+    )]
+    Returning,
+    #[error("pools are being adopted: finish it with kubectl multus ipam adopt whereabouts --yes")]
+    Adopting,
+    #[error("{0} changed meanwhile: run the command again")]
+    Changed(&'static str),
+    #[error(
+        "not all blocks are closed: a node does not share those that it holds (kubectl multus ipam); start its daemon, or free them when its machine is off (kubectl multus ipam free --node NAME), and run the command again, or go back to blocks with kubectl multus ipam adopt whereabouts --yes"
+    )]
+    Held,
+    #[error("closed blocks come back: run the command again")]
+    ComeBack,
+}
+
+type Outcome<T> = Result<T, MoveError>;
+
+/// The pools and all blocks.
+pub struct Stored {
+    /// At least one, all of one namespace.
+    pub pools: Vec<StoredPool>,
+    pub blocks: Vec<AddressBlock>,
+}
+
+/// Everything that decides whether and how pools are moved.
+pub struct Seen {
+    pub stored: Stored,
+    /// The label of the pools' namespace.
+    pub mark: String,
+    pub reservations: BTreeMap<String, Reserved>,
+    /// What definitions of whereabouts say of reservations, by the names of their pools.
+    pub wanted: BTreeMap<String, BTreeSet<bool>>,
+    pub pods: BTreeMap<String, PodPlace>,
+    /// What keeps pools from being adopted, and adopted ones from going back, beside what is in pools and blocks.
+    pub against_adoption: Vec<String>,
+    pub against_return: Vec<String>,
+}
+
+/// Moves the addresses of all pools into blocks.
+pub async fn adopt(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
+    let mut seen = seen(cluster).await?;
+    if seen.stored.has(RETURNING) {
+        if seen.mark == OPEN {
+            return Err(MoveError::Returning);
+        }
+        return reopen(cluster, order, &seen).await;
+    }
+    let is_begun = seen.stored.has(ADOPTED);
+    let mut adoption = seen.adoption();
+    let leaked = adoption.leaked.clone();
+    let mut report = seen.adoption_report(&adoption);
+    if seen.stored.pools.iter().all(|pool| pool.word == ADOPTED) {
+        report.is_done = true;
+        report.done = "all pools are in blocks";
+        return Ok(report);
+    }
+    if !order.is_meant || !report.obstacles.is_empty() {
+        return Ok(report);
+    }
+    if !is_begun {
+        let assign = |pool: &StoredPool| pool.assign(ADOPTING, &seen.space_to_be(pool));
+        stamp(cluster, StoredPool::is_open, assign).await?;
+        mark(cluster, seen.stored.namespace(), ADOPTED).await?;
+        // Requests of a run that was interrupted may be made meanwhile.
+        for attempt in 0.. {
+            seen = self::seen(cluster).await?;
+            if order.without_leaked {
+                seen.leave_out(&leaked);
+            }
+            adoption = seen.adoption();
+            report = seen.adoption_report(&adoption);
+            if !report.obstacles.is_empty() {
+                // A node that had not heard of a return frees what it has got since.
+                let is_transient = |one: &Obstacle| matches!(one, Obstacle::InUse { .. });
+                if attempt < ATTEMPTS && adoption.obstacles.iter().any(is_transient) {
+                    cluster.look_again().await;
+                    continue;
+                }
+                report.done = "pods wait for their addresses until this is cured and the command is run again, or until kubectl multus ipam return whereabouts --yes";
+                return Ok(report);
+            }
+            if write_blocks(cluster, &seen.stored.blocks, &adoption).await? == 0 {
+                break;
+            }
+            if attempt == ATTEMPTS {
+                return Err(MoveError::Changed("blocks"));
+            }
+        }
+    }
+    let is_meant = |pool: &StoredPool| pool.word == ADOPTING || (pool.is_open() && pool.is_empty());
+    let assign = |pool: &StoredPool| pool.assign(ADOPTED, &seen.space_to_be(pool));
+    stamp(cluster, is_meant, assign).await?;
+    report.obstacles = texts(&moving::late(&pools(cluster).await?));
+    report.is_done = report.obstacles.is_empty();
+    report.done = if report.is_done {
+        "adopted"
+    } else {
+        "the other pools are adopted"
+    };
+    Ok(report)
+}
+
+/// Goes back to blocks when pools have not been written yet.
+async fn reopen(cluster: &impl Cluster, order: Order, seen: &Seen) -> Outcome<Report> {
+    let Stored { pools, blocks } = &seen.stored;
+    let closed = blocks
+        .iter()
+        .filter(|block| matches!(block.mode, Mode::Closed(_)) && seen.stored.has_pool_of(block));
+    let patches: Vec<_> = closed
+        .map(|block| (name(block), moving::change_mode(block, "shared", None)))
+        .collect();
+    let mut report = Report {
+        pools: pools.len(),
+        addresses: blocks.iter().map(taken).sum(),
+        blocks: patches.len(),
+        is_done: order.is_meant,
+        ..Report::default()
+    };
+    if order.is_meant {
+        mark(cluster, seen.stored.namespace(), ADOPTED).await?;
+        patch_blocks(cluster, &patches).await?;
+        // One that was made since has no space yet.
+        let patches: Vec<_> = pools
+            .iter()
+            .map(|pool| (pool, pool.assign(ADOPTED, &seen.space_to_be(pool))))
+            .collect();
+        patch_pools(cluster, &patches).await?;
+        report.done = "in blocks again";
+    }
+    Ok(report)
+}
+
+/// Moves the addresses of blocks back into the pools.
+pub async fn give_back(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
+    let seen = seen(cluster).await?;
+    let stored = &seen.stored;
+    let mut report = Report {
+        pools: stored.pools.len(),
+        addresses: stored.give_back().addresses,
+        obstacles: seen.obstacles_of_return(),
+        ..Report::default()
+    };
+    if stored.has(ADOPTING) {
+        if stored.has(ADOPTED) {
+            return Err(MoveError::Adopting);
+        }
+        if order.is_meant {
+            stop(cluster, stored).await?;
+            (report.is_done, report.done) = (true, "not adopted");
+        }
+        return Ok(report);
+    }
+    let is_written = seen.mark == OPEN && !stored.has(ADOPTED);
+    let is_open = stored.pools.iter().all(StoredPool::is_open);
+    // A request of an interrupted adoption may be made after the pools have gone back.
+    let left = stored.slots_of_pools();
+    let left = left.filter(|_| is_open && seen.mark == OPEN);
+    let left: Vec<_> = left.collect();
+    let mut blocks = stored.blocks.iter();
+    if is_open && left.is_empty() && !blocks.any(|block| matches!(block.mode, Mode::Closed(_))) {
+        (report.is_done, report.done) = (true, "no pool is in blocks");
+        return Ok(report);
+    }
+    if !order.is_meant || !report.obstacles.is_empty() {
+        return Ok(report);
+    }
+    patch_blocks(cluster, &left).await?;
+    if !is_written {
+        let is_meant = |pool: &StoredPool| pool.word != RETURNING;
+        stamp(cluster, is_meant, |pool| pool.stamp(RETURNING)).await?;
+        report.blocks = close(cluster).await?;
+        mark(cluster, stored.namespace(), CLOSED).await?;
+    }
+    let mut has_reservations = is_written;
+    loop {
+        let mut stored = Stored::read(cluster).await?;
+        if !stored.has(RETURNING) {
+            break;
+        }
+        // Nothing was given of blocks that were made since.
+        stored
+            .blocks
+            .retain(|block| matches!(block.mode, Mode::Closed(_)));
+        let back = stored.give_back();
+        // An address that a pool has again may be free there.
+        if !std::mem::replace(&mut has_reservations, true) {
+            report.addresses = back.addresses;
+            report.obstacles = texts(&back.obstacles);
+            if !report.obstacles.is_empty() {
+                report.done = "pods wait for their addresses until this is cured and the command is run again, or until kubectl multus ipam adopt whereabouts --yes";
+                return Ok(report);
+            }
+            write_reservations(cluster, &stored.pools, &back).await?;
+            mark(cluster, stored.namespace(), OPEN).await?;
+        }
+        let patches = stored.pools.iter().zip(&back.allocations);
+        let patches: Vec<_> = patches
+            .filter(|(pool, _)| pool.word == RETURNING)
+            .map(|(pool, entries)| (pool, pool.reopen(Some(entries))))
+            .collect();
+        // One that has changed is read again.
+        patched_pools(cluster, &patches).await?;
+    }
+    remove_closed(cluster).await?;
+    (report.is_done, report.done) = (true, "returned");
+    Ok(report)
+}
+
+async fn seen(cluster: &impl Cluster) -> Outcome<Seen> {
+    cluster.seen().await.map_err(MoveError::Cluster)
+}
+
+async fn pools(cluster: &impl Cluster) -> Outcome<Vec<StoredPool>> {
+    cluster.pools().await.map_err(MoveError::Cluster)
+}
+
+impl Stored {
+    async fn read(cluster: &impl Cluster) -> Outcome<Self> {
+        let pools = pools(cluster).await?;
+        let blocks = cluster.blocks().await.map_err(MoveError::Cluster)?;
+        Ok(Self { pools, blocks })
+    }
+
+    fn namespace(&self) -> &str {
+        &self.pools[0].namespace
+    }
+
+    /// Returns whether a pool has this word; an empty one is that of a pool which gives addresses.
+    fn has(&self, word: &str) -> bool {
+        self.pools.iter().any(|pool| pool.word == word)
+    }
+
+    /// Returns whether a block has addresses of a pool.
+    fn has_pool_of(&self, block: &AddressBlock) -> bool {
+        self.pools.iter().any(|pool| pool.has_block(block))
+    }
+
+    fn give_back(&self) -> Return {
+        moving::give_back(&self.pools, &self.blocks)
+    }
+
+    /// Returns the patches that free the slots of shared blocks whose addresses came with pools, with the names of the blocks.
+    fn slots_of_pools(&self) -> impl Iterator<Item = (String, Value)> {
+        self.blocks.iter().flat_map(|block| {
+            let slots: &[_] = match &block.mode {
+                Mode::Shared(slots) => slots,
+                Mode::Node(_) | Mode::Closed(_) => &[],
+            };
+            let slots = slots.iter().enumerate();
+            let of_pools = slots.filter(|(_, slot)| slot.owner.starts_with(POOL_OWNER));
+            of_pools.filter_map(|(slot, _)| Some((name(block), free(block, slot)?)))
+        })
+    }
+}
+
+impl Seen {
+    /// Returns the space that a pool's addresses get to.
+    fn space_to_be(&self, pool: &StoredPool) -> String {
+        pool.space_to_be(&self.reservations, &self.wanted)
+    }
+
+    fn adoption(&self) -> Adoption {
+        let Stored { pools, blocks } = &self.stored;
+        let spaces: Vec<_> = pools.iter().map(|pool| self.space_to_be(pool)).collect();
+        let place = |pod: &str| self.pods.get(pod).cloned();
+        moving::adopt(pools, &spaces, &self.reservations, place, blocks)
+    }
+
+    fn adoption_report(&self, adoption: &Adoption) -> Report {
+        // Blocks are written before any pool is adopted.
+        let obstacles = if self.stored.has(ADOPTED) {
+            texts(&moving::late(&self.stored.pools))
+        } else {
+            [&self.against_adoption[..], &texts(&adoption.obstacles)].concat()
+        };
+        let leaked = adoption.leaked.iter();
+        Report {
+            pools: self.stored.pools.len(),
+            addresses: adoption.addresses,
+            leaked: leaked
+                .map(|(pool, address)| format!("{address} of IPPool {pool}"))
+                .collect(),
+            blocks: adoption.blocks.len(),
+            obstacles,
+            ..Report::default()
+        }
+    }
+
+    /// Leaves out addresses of pods that did not exist before either.
+    fn leave_out(&mut self, leaked: &BTreeSet<(String, IpAddr)>) {
+        for pool in &mut self.stored.pools {
+            let pods = &self.pods;
+            let name = pool.name.clone();
+            pool.retain(|address, pod| {
+                pods.contains_key(pod) || !leaked.contains(&(name.clone(), address))
+            });
+        }
+    }
+
+    fn obstacles_of_return(&self) -> Vec<String> {
+        let mut all = texts(&moving::late(&self.stored.pools));
+        all.extend_from_slice(&self.against_return);
+        all.extend(texts(&self.stored.give_back().obstacles));
+        all.sort();
+        all.dedup();
+        all
+    }
+}
+
+fn texts(obstacles: &[Obstacle]) -> Vec<String> {
+    obstacles.iter().map(Obstacle::to_string).collect()
+}
+
+/// Stamps all pools that are meant, also those that are made meanwhile.
+async fn stamp(
+    cluster: &impl Cluster,
+    is_meant: impl Fn(&StoredPool) -> bool,
+    patch: impl Fn(&StoredPool) -> Value,
+) -> Outcome<()> {
+    loop {
+        let pools = pools(cluster).await?;
+        let patches: Vec<_> = pools
+            .iter()
+            .filter(|pool| is_meant(pool))
+            .map(|pool| (pool, patch(pool)))
+            .collect();
+        if patches.is_empty() {
+            return Ok(());
+        }
+        // One that has changed is read again.
+        patched_pools(cluster, &patches).await?;
+    }
+}
+
+/// Marks the namespace of the pools, so that the chart's policy knows who gives their addresses.
+async fn mark(cluster: &impl Cluster, namespace: &str, word: &str) -> Outcome<()> {
+    let path = format!("/metadata/labels/{}", MARK.replace('/', "~1"));
+    // Each namespace has a label with its name.
+    let label = json!([{"op": "add", "path": path, "value": word}]);
+    let marked = [Write::Patch(NAMESPACES, namespace, &label)];
+    let what = "label the namespace of the pools";
+    if write_all(cluster, what, marked).await? == 0 {
+        return Ok(());
+    }
+    Err(MoveError::Changed("the namespace of the pools"))
+}
+
+async fn write_all<'a>(
+    cluster: &impl Cluster,
+    what: &str,
+    writes: impl IntoIterator<Item = Write<'a>>,
+) -> Outcome<usize> {
+    let failed =
+        |reason| MoveError::Cluster(format!("cannot {what}: {reason}; run the command again"));
+    cluster.write_all(writes).await.map_err(failed)
+}
+
+async fn patched_pools(cluster: &impl Cluster, patches: &[(&StoredPool, Value)]) -> Outcome<usize> {
+    let Some((first, _)) = patches.first() else {
+        return Ok(0);
+    };
+    let path = collection(&first.namespace, POOLS);
+    let writes = patches
+        .iter()
+        .map(|(pool, patch)| Write::Patch(&path, &pool.name, patch));
+    write_all(cluster, "change a pool", writes).await
+}
+
+async fn patch_pools(cluster: &impl Cluster, patches: &[(&StoredPool, Value)]) -> Outcome<()> {
+    match patched_pools(cluster, patches).await? {
+        0 => Ok(()),
+        _ => Err(MoveError::Changed("pools")),
+    }
+}
+
+async fn patch_blocks(cluster: &impl Cluster, patches: &[(String, Value)]) -> Outcome<()> {
+    match put(cluster, &[], patches).await? {
+        0 => Ok(()),
+        _ => Err(MoveError::Changed("blocks")),
+    }
+}
+
+/// Writes the blocks of an adoption that are not as they have to be. Returns how many somebody else has written meanwhile.
+async fn write_blocks(
+    cluster: &impl Cluster,
+    blocks: &[AddressBlock],
+    adoption: &Adoption,
+) -> Outcome<usize> {
+    let (mut patches, mut objects) = (Vec::new(), Vec::new());
+    for ((space, block), slots) in &adoption.blocks {
+        let mut known = blocks.iter();
+        match known.find(|one| (&one.space, one.block) == (space, *block)) {
+            Some(one) if matches!(&one.mode, Mode::Shared(written) if written == slots) => {}
+            Some(one) => patches.push((name(one), moving::change_mode(one, "shared", Some(slots)))),
+            None => objects.push(moving::block(space, *block, slots)),
+        }
+    }
+    put(cluster, &objects, &patches).await
+}
+
+/// Makes blocks and changes others. Returns how many somebody else has written meanwhile.
+async fn put(
+    cluster: &impl Cluster,
+    objects: &[Value],
+    patches: &[(String, Value)],
+) -> Outcome<usize> {
+    let creations = objects
+        .iter()
+        .map(|object| Write::Create(object::PATH, object));
+    let patches = patches
+        .iter()
+        .map(|(name, patch)| Write::Patch(object::PATH, name, patch));
+    write_all(cluster, "write a block", creations.chain(patches)).await
+}
+
+/// Ends an adoption that was begun, before any pool is in blocks.
+async fn stop(cluster: &impl Cluster, stored: &Stored) -> Outcome<()> {
+    let patches: Vec<_> = stored.slots_of_pools().collect();
+    patch_blocks(cluster, &patches).await?;
+    mark(cluster, stored.namespace(), OPEN).await?;
+    let begun = stored.pools.iter().filter(|pool| pool.word == ADOPTING);
+    let patches: Vec<_> = begun.map(|pool| (pool, pool.reopen(None))).collect();
+    patch_pools(cluster, &patches).await
+}
+
+/// Closes the blocks of the pools' ranges. Returns how many there are. A node that makes another one reads the pools before it gives of it.
+async fn close(cluster: &impl Cluster) -> Outcome<usize> {
+    for _ in 0..SHARED_WITHIN {
+        let stored = Stored::read(cluster).await?;
+        let (mut patches, mut count, mut is_held) = (Vec::new(), 0, false);
+        let blocks = stored.blocks.iter();
+        for block in blocks.filter(|block| stored.has_pool_of(block)) {
+            count += 1;
+            match &block.mode {
+                Mode::Node(_) => {
+                    is_held = true;
+                    if !block.wanted.iter().any(|one| **one == *ASKING) {
+                        patches.push((name(block), want(block, ASKING)));
+                    }
+                }
+                Mode::Shared(_) => {
+                    patches.push((name(block), moving::change_mode(block, "closed", None)));
+                }
+                Mode::Closed(_) => {}
+            }
+        }
+        if patches.is_empty() && !is_held {
+            return Ok(count);
+        }
+        // What has changed is read again.
+        put(cluster, &[], &patches).await?;
+        cluster.look_again().await;
+    }
+    Err(MoveError::Held)
+}
+
+/// Makes the reservations of all addresses, and removes those of others.
+async fn write_reservations(
+    cluster: &impl Cluster,
+    pools: &[StoredPool],
+    back: &Return,
+) -> Outcome<()> {
+    let known = cluster.reservations().await.map_err(MoveError::Cluster)?;
+    let namespace = &pools[0].namespace;
+    let path = collection(namespace, RESERVATIONS);
+    let is_wrong = |name: &str, one: &Reserved| {
+        let right = back.reservations.get(name);
+        right.is_some_and(|right| right.pod != one.pod) || moving::is_stale(pools, name, back)
+    };
+    let wrong: BTreeMap<_, _> = known
+        .iter()
+        .filter(|(name, one)| is_wrong(name, one))
+        .collect();
+    let removals = wrong
+        .iter()
+        .map(|(name, one)| Write::Delete(&path, name, &one.uid));
+    write_all(cluster, "remove a reservation", removals).await?;
+    let missing = back
+        .reservations
+        .iter()
+        .filter(|(name, _)| !known.contains_key(*name) || wrong.contains_key(name));
+    let objects: Vec<_> = missing
+        .map(|(name, owner)| reservation::object(namespace, name, owner))
+        .collect();
+    let creations = objects.iter().map(|object| Write::Create(&path, object));
+    write_all(cluster, "make a reservation", creations).await?;
+    Ok(())
+}
+
+/// Removes the blocks that are closed.
+async fn remove_closed(cluster: &impl Cluster) -> Outcome<()> {
+    let lets_go = |block: &AddressBlock| {
+        json!([{"op": "test", "path": "/metadata/uid", "value": *block.uid},
+            {"op": "test", "path": "/spec/mode", "value": "closed"},
+            {"op": "remove", "path": "/metadata/finalizers"}])
+    };
+    for _ in 0..ATTEMPTS {
+        let stored = Stored::read(cluster).await?;
+        let closed = stored
+            .blocks
+            .iter()
+            .filter(|block| matches!(block.mode, Mode::Closed(_)));
+        let closed: Vec<_> = closed
+            .map(|block| (name(block), &*block.uid, lets_go(block)))
+            .collect();
+        if closed.is_empty() {
+            return Ok(());
+        }
+        let what = "remove a block";
+        let removals = closed
+            .iter()
+            .map(|(name, uid, _)| Write::Delete(object::PATH, name, uid));
+        write_all(cluster, what, removals).await?;
+        let patches = closed
+            .iter()
+            .map(|(name, _, patch)| Write::Patch(object::PATH, name, patch));
+        write_all(cluster, what, patches).await?;
+    }
+    Err(MoveError::ComeBack)
+}
+
+fn name(block: &AddressBlock) -> String {
+    object::name(&block.space, block.block)
+}
+
+fn taken(block: &AddressBlock) -> usize {
+    match &block.mode {
+        Mode::Node(_) => 0,
+        Mode::Shared(slots) | Mode::Closed(slots) => {
+            slots.iter().filter(|slot| !slot.owner.is_empty()).count()
+        }
+    }
+}
