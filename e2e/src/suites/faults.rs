@@ -73,7 +73,7 @@ impl Options {
 }
 
 /// Returns another seed in each run, so that the runs together try more combinations.
-fn fresh_seed() -> u64 {
+pub(crate) fn fresh_seed() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(1, |now| now.as_secs() ^ u64::from(now.subsec_nanos()))
 }

@@ -1,6 +1,8 @@
 //! Suite `whereabouts`: the end-to-end tests of whereabouts itself, on nodes that do not have its program: daemons give the addresses of its
 //! pools.
 
+mod choice;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -10,6 +12,7 @@ use anyhow::{Context as _, ensure};
 
 use super::{
     cluster::ClusterFixture,
+    faults::fresh_seed,
     ipam::pool_kinds,
     upgrade::published_release::{CRD_NAME, NAME},
 };
@@ -50,6 +53,8 @@ const SCALED_WHATEVER_CHANGED: &str =
     "statefulSet.Spec.Replicas = &newReplicas\n\tstatefulSet.ResourceVersion = \"\"\n";
 /// The specs of its own controllers, which are not there: addresses of pods that are gone are freed by the node of the pod.
 const SKIPPED: &str = "Pod cleanup controller|whereabouts-reconciler";
+/// A program of ours with its functions.
+const CHOICE: &str = include_str!("whereabouts/choice_test.go");
 /// How many specs are left at least.
 const LEAST: u32 = 18;
 /// How long all of them may take: two to three minutes where nothing else runs.
@@ -58,7 +63,21 @@ const SECONDS: &str = "1200";
 const FILL: &str = "15";
 
 pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
-    let program = report.check("the tests of whereabouts are built", build)?;
+    let programs = report.check("the tests of whereabouts are built", build)?;
+    report.check(
+        "pools and addresses are those that its own functions choose",
+        || {
+            let program = programs.join("choice.test");
+            let seed = fresh_seed();
+            let refused = choice::compare(&program, &env.dir, seed)?;
+            let count = choice::DEFINITIONS;
+            say(&format!(
+                "        {count} definitions of seed {seed}, {refused} of which give nothing"
+            ));
+            Ok(())
+        },
+    )?;
+    let program = programs.join("e2e.test");
     let cluster = report.check(
         "two nodes whose only CNI plugins are those of the release are Ready",
         || Cluster::with(env, NODES, Components::All, NodePlugins::Release),
@@ -108,13 +127,12 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
     })
 }
 
-/// Builds its tests: with pods of our image, and without a race of a test itself.
+/// Builds its tests: with pods of our image, and without a race of a test itself; and a program of ours with its functions. Returns their
+/// directory.
 fn build() -> anyhow::Result<PathBuf> {
-    let (module, recipe) = (
-        (Module::Whereabouts, MODULE),
-        include_str!("whereabouts.rs"),
-    );
-    let tests = EditedTests::build("whereabouts-suite", module, recipe, |source| {
+    let module = (Module::Whereabouts, MODULE);
+    let recipe = [include_str!("whereabouts.rs"), CHOICE].concat();
+    let tests = EditedTests::build("whereabouts-suite", module, &recipe, |source| {
         let image = format!("{IMAGE:?}");
         edit(
             &source.join("e2e/entities/generators.go"),
@@ -123,9 +141,12 @@ fn build() -> anyhow::Result<PathBuf> {
         )?;
         let client = source.join("e2e/client/whereabouts.go");
         edit(&client, SCALED, SCALED_WHATEVER_CHANGED)?;
-        Ok(vec![source.join("e2e")])
+        let choice = source.join("pkg/choice");
+        fs::create_dir(&choice)?;
+        fs::write(choice.join("choice_test.go"), CHOICE)?;
+        Ok(vec![source.join("e2e"), choice])
     })?;
-    Ok(tests.programs.join("e2e.test"))
+    Ok(tests.programs)
 }
 
 fn edit(source: &Path, from: &str, to: &str) -> anyhow::Result<()> {
