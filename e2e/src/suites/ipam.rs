@@ -44,6 +44,9 @@ const GIVEN: usize = 3_000;
 const LONG: usize = 10;
 /// How many containers of a node ask at once.
 const AT_ONCE: usize = 4;
+const NODES: u8 = 4;
+/// Of the run that is long.
+const MANY_NODES: u8 = 50;
 /// The pause between two faults.
 const PAUSE: Duration = Duration::from_millis(400);
 /// How long a kubelet waits at least before it tries a pod again.
@@ -73,7 +76,7 @@ pub(crate) fn run(
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
     let fleet = report.check("four nodes with daemons that may give addresses", || {
-        Fleet::new(env)
+        Fleet::new(env, NODES)
     })?;
     report.check("the plugin gives, checks and frees an address", || {
         plugin(&fleet)
@@ -115,7 +118,15 @@ pub(crate) fn run(
     report.check(
         "a block that is deleted goes when its holder hears of it",
         || deleted_blocks(&fleet),
-    )
+    )?;
+    drop(fleet);
+    if options.long {
+        report.check(
+            "50 nodes take the addresses of a shared range at once",
+            || many_nodes(env),
+        )?;
+    }
+    Ok(())
 }
 
 fn plugin(fleet: &Fleet) -> anyhow::Result<()> {
@@ -237,7 +248,7 @@ fn all_of_a_range(fleet: &Fleet) -> anyhow::Result<()> {
     let next = AtomicUsize::new(0);
     let given = std::sync::Mutex::new(BTreeSet::new());
     let begin = Instant::now();
-    let mut times = take_all(fleet, &next, &given, 125, &small())?;
+    let mut times = take_all(fleet, &next, &given, 125, AT_ONCE, &small())?;
     let total = begin.elapsed().as_millis();
     times.sort_unstable();
     say(&format!(
@@ -263,13 +274,14 @@ fn take_all(
     next: &AtomicUsize,
     given: &std::sync::Mutex<BTreeSet<String>>,
     count: usize,
+    at_once: usize,
     ipam: &Value,
 ) -> anyhow::Result<Vec<Duration>> {
     thread::scope(|scope| {
         let all = fleet
             .members
             .iter()
-            .flat_map(|member| vec![member; AT_ONCE]);
+            .flat_map(|member| vec![member; at_once]);
         let takers: Vec<_> = all
             .map(|member| {
                 scope.spawn(move || {
@@ -300,6 +312,28 @@ fn take_all(
     })
 }
 
+/// What each ADD takes where all addresses of a shared range are asked for at once, at first and once each node knows the range.
+fn many_nodes(env: &TestEnv) -> anyhow::Result<()> {
+    let fleet = Fleet::new(env, MANY_NODES)?;
+    let range = json!({"type": "multus-ipam", "subnet": "10.30.0.0/24"});
+    for round in ["first", "later"] {
+        let (next, given) = (AtomicUsize::new(0), std::sync::Mutex::default());
+        let begin = Instant::now();
+        let mut times = take_all(&fleet, &next, &given, 253, 1, &range)?;
+        let total = begin.elapsed().as_millis();
+        times.sort_unstable();
+        let within = |percent: usize| times[times.len() * percent / 100].as_millis();
+        say(&format!(
+            "        {round}: 253 addresses in {total} ms, half of them within {} ms each, 99 of 100 within {} ms",
+            within(50),
+            within(99)
+        ));
+        free_all(&fleet)?;
+        until_free(&fleet)?;
+    }
+    Ok(())
+}
+
 fn free_all(fleet: &Fleet) -> anyhow::Result<()> {
     for member in &fleet.members {
         for (container, _) in member.records()? {
@@ -313,7 +347,7 @@ fn shared_on_demand(fleet: &Fleet) -> anyhow::Result<()> {
     // 1,021 addresses in 32 blocks, of which nodes hold 24: the last ones are those of others.
     let next = AtomicUsize::new(0);
     let given = std::sync::Mutex::new(BTreeSet::new());
-    take_all(fleet, &next, &given, 1_021, &large())?;
+    take_all(fleet, &next, &given, 1_021, AT_ONCE, &large())?;
     ensure!(
         matches!(fleet.members[2].add("full", &large())?, Outcome::Refused(_)),
         "the range is used up"

@@ -40,7 +40,6 @@ use crate::{
     test_env::TestEnv,
 };
 
-const NODES: u8 = 4;
 /// The records of a node, in the daemon's directory of state.
 const RECORDS: &str = ".multus-rs/ipam";
 const NAMESPACE: &str = "kube-system";
@@ -83,17 +82,18 @@ pub(super) enum Outcome {
 }
 
 impl Fleet {
-    pub(super) fn new(env: &TestEnv) -> anyhow::Result<Self> {
+    /// Starts an API server and so many nodes with daemons.
+    pub(super) fn new(env: &TestEnv, nodes: u8) -> anyhow::Result<Self> {
         let network = NodeNetwork::new()?;
-        let server = Node::start(env, &network, NODES + 1, &[&env.bin])?;
+        let server = Node::start(env, &network, nodes + 1, &[&env.bin])?;
         let control = ControlPlane::start(&server, Components::ApiServer)?;
         let api = ApiClient::start(&server, &control.admin())?;
         objects::definitions(env, &control, &server, &[objects::storage()])?;
-        let names: Vec<_> = (1..=NODES).map(|number| format!("n{number}")).collect();
-        let nodes = names
+        let names: Vec<_> = (1..=nodes).map(|number| format!("n{number}")).collect();
+        let objects = names
             .iter()
             .map(|name| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}));
-        control.apply(&server, &nodes.collect::<Vec<_>>())?;
+        control.apply(&server, &objects.collect::<Vec<_>>())?;
         control.apply_text(&server, &pool_kinds()?)?;
         control.apply(&server, &rights(env)?)?;
         control.apply(&server, &[super::kind_of_claims()?])?;
@@ -102,7 +102,7 @@ impl Fleet {
         control.apply(&server, &pods)?;
         let address: Ipv4Addr = server.address().parse()?;
         let mut members = Vec::new();
-        for number in 1..=NODES {
+        for number in 1..=nodes {
             let node = Node::start(env, &network, number, &[&env.bin])?;
             members.push(Member::new(env, &control, &server, node, address)?);
         }
