@@ -14,7 +14,7 @@ use kube::{
     Api,
     api::{AttachParams, AttachedProcess},
 };
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _},
@@ -38,11 +38,13 @@ const AT_ONCE: usize = 16;
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// The most time for all daemons together.
 const ALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// The version of the answers to `multus-daemon status --json`.
+const STATUS_SCHEMA: u32 = 1;
 /// The most bytes that are read of an answer, which is more than any answer has.
 const MAX_ANSWER: u64 = 8 << 20;
 
 /// The result of querying a node's daemon.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum DaemonReply {
     /// The pod has no node.
     NoNode,
@@ -97,6 +99,36 @@ pub(crate) struct AllReplies {
     pub(crate) answers: BTreeMap<String, NetworksReport>,
     /// Why other nodes did not answer: sentences with their names.
     pub(crate) gaps: Vec<String>,
+}
+
+/// The state of a daemon, as far as it is reported: `multus-daemon status --json` has more.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct DaemonStatus {
+    pub(crate) version: String,
+    /// Why pods are not served; absent when they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) problem: Option<String>,
+    /// What was run since the daemon's start, by plugin.
+    pub(crate) delegates: Vec<Durations>,
+}
+
+/// The number and durations of the runs of one plugin with the same outcome.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Durations {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) plugin: Option<String>,
+    /// The verb.
+    pub(crate) command: String,
+    /// `done` or `failed`.
+    pub(crate) outcome: String,
+    pub(crate) count: u64,
+    /// The median in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) p50_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) p99_seconds: Option<f64>,
 }
 
 /// A pod that runs a Multus daemon.
@@ -164,7 +196,10 @@ pub(crate) async fn query_all(
 }
 
 /// Lists the pods of our daemons, of one namespace or of all; without the right to list all, those of the distros.
-async fn daemon_pods(cluster: &Cluster, namespace: Option<&str>) -> Result<Vec<Value>, String> {
+pub(crate) async fn daemon_pods(
+    cluster: &Cluster,
+    namespace: Option<&str>,
+) -> Result<Vec<Value>, String> {
     match cluster.labelled_pods(OUR_LABELS, namespace).await {
         Err(reason) if namespace.is_none() => {
             let system = cluster.labelled_pods(OUR_LABELS, Some(DISTRO_NAMESPACE));
@@ -176,11 +211,11 @@ async fn daemon_pods(cluster: &Cluster, namespace: Option<&str>) -> Result<Vec<V
 
 /// The daemon of each node, or the reply of a node without one that can be queried.
 #[derive(Debug, Default)]
-struct Daemons(BTreeMap<String, Result<DaemonPod, DaemonReply>>);
+pub(crate) struct Daemons(BTreeMap<String, Result<DaemonPod, DaemonReply>>);
 
 impl Daemons {
     /// Finds the daemons among these pods; other pods are ignored.
-    fn of(pods: &[Value]) -> Self {
+    pub(crate) fn of(pods: &[Value]) -> Self {
         let mut by_node = BTreeMap::<&str, Vec<DaemonPod>>::new();
         for pod in pods {
             let node = pod.pointer("/spec/nodeName").and_then(Value::as_str);
@@ -197,10 +232,17 @@ impl Daemons {
     }
 
     /// Queries all of them about the networks that their nodes can serve.
-    async fn networks(&self, cluster: &Cluster) -> AllReplies {
+    pub(crate) async fn networks(&self, cluster: &Cluster) -> AllReplies {
         let command = (&["networks", "--json"][..], network_report::SCHEMA);
         let (answers, gaps) = self.each(cluster, command).await;
         AllReplies { answers, gaps }
+    }
+
+    /// Queries all of them about their state and durations.
+    pub(crate) async fn statuses(&self, cluster: &Cluster) -> BTreeMap<String, DaemonStatus> {
+        let command = (&["status", "--json"][..], STATUS_SCHEMA);
+        // The same daemons are queried about networks, and what keeps them from an answer is reported there.
+        self.each(cluster, command).await.0
     }
 
     /// Queries each daemon by a command; returns the answers by node, and sentences about the nodes without one.
@@ -231,6 +273,36 @@ impl Daemons {
         }
         gaps.sort();
         (answers, gaps)
+    }
+
+    /// Queries the daemons about pods, each named `namespace/name` and with its node.
+    pub(crate) async fn pods(
+        &self,
+        cluster: &Cluster,
+        pods: impl IntoIterator<Item = (String, String)>,
+    ) -> BTreeMap<String, DaemonReply> {
+        let (mut replies, mut queries) = (BTreeMap::new(), Vec::new());
+        let mut titles = BTreeMap::new();
+        for (pod, node) in pods {
+            match self.0.get(&node) {
+                Some(Ok(daemon)) => {
+                    titles.insert(pod.clone(), daemon.title());
+                    let command = vec!["pod".to_owned(), pod.clone()];
+                    queries.push((pod, daemon.clone(), command));
+                }
+                Some(Err(reply)) => drop(replies.insert(pod, reply.clone())),
+                None => drop(replies.insert(pod, DaemonReply::NoDaemon)),
+            }
+        }
+        for (pod, reply) in ask_all(cluster, queries).await {
+            let daemon = titles.remove(&pod).unwrap_or_default();
+            let reply = match reply.and_then(|text| parse(&text, SCHEMA)) {
+                Ok(answer) => DaemonReply::Answered { daemon, answer },
+                Err(reason) => DaemonReply::Unavailable(reason),
+            };
+            replies.insert(pod, reply);
+        }
+        replies
     }
 }
 
