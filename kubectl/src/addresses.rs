@@ -11,14 +11,26 @@ mod pools;
 mod ranges;
 mod snapshot;
 
-use std::net::IpAddr;
+pub(crate) use self::{
+    check::Finding,
+    ranges::{Row, grouped, holders},
+};
+
+use std::{net::IpAddr, time::Duration};
 
 use clap::Subcommand;
+use plan::netconf::Netconf;
+use serde_json::Value;
+use tokio::time::sleep;
 
+use self::snapshot::Snapshot;
 use crate::{
     CommandStatus, Output, STATUSES,
     cluster::{Cluster, Options},
 };
+
+/// After this time it is read again whether a finding is still so: what a node reports is up to 5 s old.
+const RECHECK: u64 = 6;
 
 /// Arguments of `ipam`.
 #[derive(Debug, clap::Args)]
@@ -74,6 +86,61 @@ pub(crate) async fn run(
         Some(Command::Free(args)) => free::run(args, &cluster, output).await,
         Some(Command::Adopt(args)) => pools::adopt(args, &cluster, output).await,
         Some(Command::Return(args)) => pools::give_back(args, &cluster, output).await,
+    }
+}
+
+/// The objects of a cluster that decide about addresses; `None` for those that were not read.
+#[derive(Debug, Default)]
+pub(crate) struct Objects<'a> {
+    pub(crate) definitions: &'a [Value],
+    pub(crate) blocks: &'a [Value],
+    pub(crate) nodes: Option<&'a [Value]>,
+    pub(crate) claims: Option<&'a [Value]>,
+    pub(crate) pods: &'a [Value],
+}
+
+/// The ranges of a cluster, and what is wrong with their addresses.
+#[derive(Debug, Default)]
+pub(crate) struct Overview {
+    pub(crate) ranges: Vec<Row>,
+    pub(crate) findings: Vec<Finding>,
+}
+
+impl Overview {
+    /// Returns what these objects say.
+    pub(crate) fn of(objects: &Objects<'_>, netconf: &Netconf) -> Self {
+        let mut snapshot = Snapshot::default();
+        snapshot.nodes = objects.nodes.map(|_| [].into());
+        snapshot.claims = objects.claims.map(|_| [].into());
+        for object in objects.definitions {
+            snapshot.add_definition(object.clone(), netconf);
+        }
+        for object in objects.blocks {
+            snapshot.add_block(object.clone());
+        }
+        for object in objects.nodes.into_iter().flatten() {
+            snapshot.add_node(object);
+        }
+        for object in objects.claims.into_iter().flatten() {
+            snapshot.add_claim(object);
+        }
+        for object in objects.pods {
+            snapshot.add_pod(object);
+        }
+        Self {
+            ranges: ranges::rows(&snapshot),
+            findings: check::report(&snapshot).findings,
+        }
+    }
+
+    /// Reads again and drops the findings that are no longer so, as `ipam check` does.
+    pub(crate) async fn confirm(&mut self, cluster: &Cluster) -> anyhow::Result<()> {
+        if !self.findings.is_empty() {
+            sleep(Duration::from_secs(RECHECK)).await;
+            let now = check::report(&gather::all(cluster).await?).findings;
+            self.findings = check::confirmed(&self.findings, now);
+        }
+        Ok(())
     }
 }
 

@@ -176,15 +176,16 @@ impl Cluster {
         let kind = resource("", "v1", "Event", "events");
         let fields = format!("involvedObject.kind=Pod,involvedObject.name={name}");
         let params = ListParams::default().fields(&fields);
-        let listed = self.list(&kind, Some(namespace), &params);
-        let mut events: Vec<_> = listed
-            .await?
-            .iter()
-            .filter(|event| is_about(event, uid))
-            .map(event)
-            .collect();
-        events.sort_by_key(|event| event.at);
-        Ok(events)
+        let listed = self.list(&kind, Some(namespace), &params).await?;
+        Ok(events_about(listed.iter(), uid))
+    }
+
+    /// Reads the events about the pods of a namespace, or of all, page by page.
+    pub(crate) async fn all_events(&self, namespace: Option<&str>) -> Result<Vec<Value>, String> {
+        let kind = resource("", "v1", "Event", "events");
+        let params = ListParams::default().fields("involvedObject.kind=Pod");
+        let listed = pages(&self.api(namespace, &kind), params).await?;
+        Ok(listed.unwrap_or_default())
     }
 
     /// Reads the pods of a node, of one namespace or of all.
@@ -217,18 +218,14 @@ impl Cluster {
         plural: &str,
     ) -> Result<Option<Vec<Value>>, String> {
         let resource = resource(group, version, kind, plural);
-        pages(&Api::all_with(self.client.clone(), &resource)).await
+        pages(&self.api(None, &resource), ListParams::default()).await
     }
 
     /// Reads the pods of a namespace, or of all, page by page.
     pub(crate) async fn pods(&self, namespace: Option<&str>) -> Result<Vec<Value>, String> {
         let kind = resource("", "v1", "Pod", "pods");
-        let client = self.client.clone();
-        let api = match namespace {
-            Some(namespace) => Api::namespaced_with(client, namespace, &kind),
-            None => Api::all_with(client, &kind),
-        };
-        Ok(pages(&api).await?.unwrap_or_default())
+        let listed = pages(&self.api(namespace, &kind), ListParams::default()).await?;
+        Ok(listed.unwrap_or_default())
     }
 
     /// Reads an object, of the whole cluster when the namespace is empty; `None` when it does not exist.
@@ -320,19 +317,24 @@ impl Cluster {
         namespace: Option<&str>,
         params: &ListParams,
     ) -> Result<Vec<Value>, String> {
+        let listed = self.api(namespace, kind).list(params).await;
+        let listed = listed.map_err(|error| refusal(&error))?;
+        Ok(listed.items.into_iter().map(to_value).collect())
+    }
+
+    /// Returns the objects of a kind, of one namespace or of all.
+    fn api(&self, namespace: Option<&str>, kind: &ApiResource) -> Api<DynamicObject> {
         let client = self.client.clone();
-        let api: Api<DynamicObject> = match namespace {
+        match namespace {
             Some(namespace) => Api::namespaced_with(client, namespace, kind),
             None => Api::all_with(client, kind),
-        };
-        let listed = api.list(params).await.map_err(|error| refusal(&error))?;
-        Ok(listed.items.into_iter().map(to_value).collect())
+        }
     }
 }
 
 /// Reads all objects of a kind, page by page; `None` when the cluster does not know the kind.
-async fn pages(api: &Api<DynamicObject>) -> Result<Option<Vec<Value>>, String> {
-    let mut params = ListParams::default().limit(PAGE_SIZE);
+async fn pages(api: &Api<DynamicObject>, params: ListParams) -> Result<Option<Vec<Value>>, String> {
+    let mut params = params.limit(PAGE_SIZE);
     let mut objects = Vec::new();
     loop {
         let listed = match api.list(&params).await {
@@ -345,9 +347,7 @@ async fn pages(api: &Api<DynamicObject>) -> Result<Option<Vec<Value>>, String> {
         let Some(token) = rest else {
             return Ok(Some(objects));
         };
-        params = ListParams::default()
-            .limit(PAGE_SIZE)
-            .continue_token(&token);
+        params = params.continue_token(&token);
     }
 }
 
@@ -427,6 +427,14 @@ fn to_value(object: DynamicObject) -> Value {
 fn is_about(event: &Value, uid: &str) -> bool {
     let about = event.pointer("/involvedObject/uid").and_then(Value::as_str);
     about.is_none_or(|about| about.is_empty() || about == uid || !about.contains('-'))
+}
+
+/// Returns those of these events that are about the pod with this uid, the oldest first.
+pub(crate) fn events_about<'a>(events: impl Iterator<Item = &'a Value>, uid: &str) -> Vec<Event> {
+    let about = events.filter(|event| is_about(event, uid));
+    let mut events: Vec<_> = about.map(event).collect();
+    events.sort_by_key(|event| event.at);
+    events
 }
 
 fn event(object: &Value) -> Event {

@@ -44,16 +44,16 @@ pub(crate) struct Args {
 
 /// One diagnostic, with the object that it is about.
 #[derive(Debug, Serialize)]
-struct Finding {
-    severity: Severity,
+pub(crate) struct Finding {
+    pub(crate) severity: Severity,
     #[serde(flatten)]
     location: Location,
     /// True for a file that cannot be read.
     #[serde(skip)]
     is_unread: bool,
     /// Kind, namespace and name; empty for documents that cannot be read.
-    object: String,
-    text: String,
+    pub(crate) object: String,
+    pub(crate) text: String,
 }
 
 /// Everything of a cluster but definitions that decides about addresses; the default is unknown.
@@ -120,11 +120,8 @@ pub(crate) async fn run(
     rest.facts.is_ipam_on = is_ipam_on.or(rest.facts.is_ipam_on);
     findings.extend(of_addresses(&objects, &known, &netconf, &rest));
     if let Some(cluster) = &cluster {
-        findings.extend(of_nodes(
-            &objects,
-            &netconf,
-            query_all(cluster, None, None).await,
-        ));
+        let replies = query_all(cluster, None, None).await;
+        findings.extend(of_nodes(&objects, &netconf, replies.as_ref()));
     }
     findings.sort_by(|a, b| (&a.location, &a.object).cmp(&(&b.location, &b.object)));
     let count = |severity| {
@@ -146,6 +143,26 @@ pub(crate) async fn run(
         0 => CommandStatus::Ok,
         _ => CommandStatus::Incomplete,
     })
+}
+
+/// Returns the findings about objects of a cluster that was read already, all pods and definitions among them.
+pub(crate) fn of_cluster(
+    objects: Vec<Object>,
+    known: &KnownDefinitions,
+    netconf: &Netconf,
+    facts: ClusterFacts,
+    replies: &AllReplies,
+) -> Vec<Finding> {
+    let objects = objects.into_iter();
+    let objects: Vec<_> = objects.map(|one| (manifest::whole(CLUSTER), one)).collect();
+    let rest = Rest {
+        facts,
+        ..Rest::default()
+    };
+    let mut findings = findings_of(&objects, known, netconf);
+    findings.extend(of_addresses(&objects, known, netconf, &rest));
+    findings.extend(of_nodes(&objects, netconf, Ok(replies)));
+    findings
 }
 
 fn daemon_options(args: &Args) -> anyhow::Result<Map<String, Value>> {
@@ -306,11 +323,12 @@ fn of_addresses(
 fn of_nodes(
     objects: &[(Location, Object)],
     netconf: &Netconf,
-    replies: Result<AllReplies, String>,
+    replies: Result<&AllReplies, &String>,
 ) -> Vec<Finding> {
     let replies = match replies {
         Ok(replies) => replies,
         Err(reason) => {
+            let reason = reason.clone();
             let unknown = Diagnostic::NodesNotQueried { reason };
             return vec![finding(&manifest::whole(CLUSTER), String::new(), &unknown)];
         }
@@ -323,7 +341,7 @@ fn of_nodes(
         };
         for (namespace, name) in names {
             let network = format!("{namespace}/{name}");
-            if let Some((node, verdict)) = networks::served_nowhere(&replies, &network) {
+            if let Some((node, verdict)) = networks::served_nowhere(replies, &network) {
                 let diagnostic = Diagnostic::ServedNowhere {
                     node: node.to_owned(),
                     reason: verdict.reason().to_owned(),
@@ -422,7 +440,7 @@ mod tests {
             gaps: Vec::new(),
         };
         let netconf = validate::netconf(Map::new()).unwrap();
-        let found = of_nodes(&objects, &netconf, Ok(replies));
+        let found = of_nodes(&objects, &netconf, Ok(&replies));
         let [far] = &found[..] else {
             panic!("{found:?}");
         };
@@ -431,7 +449,7 @@ mod tests {
             (far.severity, far.text.as_str()),
             (Severity::Warning, expected)
         );
-        let found = of_nodes(&objects, &netconf, Err("forbidden".to_owned()));
+        let found = of_nodes(&objects, &netconf, Err(&"forbidden".to_owned()));
         assert_eq!(found[0].severity, Severity::Note);
     }
 }

@@ -13,6 +13,7 @@ mod object;
 mod pod_snapshot;
 mod pod_state;
 mod preflight;
+mod report;
 mod status;
 mod suggest;
 mod table;
@@ -55,7 +56,7 @@ const PREFLIGHT_STATUSES: &str = "Exit status: 0 nothing to do, 1 pods or the in
     disable_version_flag = true,
     disable_help_subcommand = true,
     arg_required_else_help = true,
-    after_help = format!("Examples:\n  kubectl multus status cart-0                 attachments, addresses, plugins and their age\n  kubectl multus why -n shop cart-0            what keeps a pod from its networks, and what helps\n  kubectl multus lint manifests/               validate definitions and pods before they are applied\n  kubectl multus networks                      which nodes can serve which networks, and what the others lack\n  kubectl multus ipam                          addresses of ranges that all nodes share\n  kubectl multus preflight --values values.yaml    what would fail or change when this release is installed\n\n{STATUSES},\n4 nothing would fail, but something would change (preflight)")
+    after_help = format!("Examples:\n  kubectl multus status cart-0                 attachments, addresses, plugins and their age\n  kubectl multus why -n shop cart-0            what keeps a pod from its networks, and what helps\n  kubectl multus lint manifests/               validate definitions and pods before they are applied\n  kubectl multus networks                      which nodes can serve which networks, and what the others lack\n  kubectl multus ipam                          addresses of ranges that all nodes share\n  kubectl multus preflight --values values.yaml    what would fail or change when this release is installed\n  kubectl multus report -A --html report.html  the whole cluster on one page\n\n{STATUSES},\n4 nothing would fail, but something would change (preflight)")
 )]
 struct Arguments {
     #[command(flatten)]
@@ -101,6 +102,11 @@ enum Command {
         after_help = format!("Examples:\n  kubectl multus preflight\n  kubectl multus preflight --values values.yaml      values of the planned installation\n  helm get values -n kube-system rke2-multus -o yaml > values.yaml\n  kubectl get pods,nodes,daemonsets,configmaps,net-attach-def -A -o yaml | kubectl multus preflight -f -\n\nIt reads all pods, Deployments, StatefulSets and CronJobs, network definitions, nodes and DaemonSets, and the ConfigMap and\nvalues of the installed Multus; it reports what you may not read. Nothing is written.\n\n{PREFLIGHT_STATUSES}")
     )]
     Preflight(preflight::Args),
+    /// Report the networks of nodes and pods, and what is wrong with them, also as one HTML file
+    #[command(
+        after_help = format!("Examples:\n  kubectl multus report                        what is wrong, networks and nodes; pods of the namespace\n  kubectl multus report -A --html report.html  all pods, with drawings of the nodes, as a file without scripts or links outside\n  kubectl multus report -n shop -o json\n  multus-distro vpn status --json > a.json     on node a, for:\n  kubectl multus report -A --vpn a.json --html report.html\n\nIt reads what status, why, lint, networks and ipam read, and queries all daemons at the same time, for at most 30 s. A node that does\nnot answer is named. Values of configurations and of cni-args are left out unless --full is given.\n\n{STATUSES}")
+    )]
+    Report(report::Args),
     /// Print the version, with the commit and date of the release
     #[command(
         after_help = format!("Examples:\n  kubectl multus version\n  kubectl multus version -o json\n\n{STATUSES}")
@@ -217,6 +223,7 @@ fn start(arguments: Arguments) -> anyhow::Result<CommandStatus> {
             Command::Lint(args) => lint::run(&args, options, output).await,
             Command::Networks(args) => networks::run(&args, options, output).await,
             Command::Preflight(args) => preflight::run(&args, options, output).await,
+            Command::Report(args) => Box::pin(report::run(&args, options, output, now())).await,
             Command::Status(StatusArgs {
                 pod: Some(pod),
                 daemon_namespace,

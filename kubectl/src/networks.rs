@@ -113,7 +113,7 @@ pub(crate) fn served_nowhere<'a>(
 }
 
 /// Returns the node and the verdict of each answer about a definition, in the order of the nodes.
-fn verdicts<'a>(
+pub(crate) fn verdicts<'a>(
     replies: &'a AllReplies,
     network: &str,
 ) -> impl Iterator<Item = (&'a str, &'a Verdict)> {

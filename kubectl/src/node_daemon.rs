@@ -14,12 +14,13 @@ use kube::{
     Api,
     api::{AttachParams, AttachedProcess},
 };
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _},
     sync::Semaphore,
     task::JoinSet,
+    time::{Instant, timeout_at},
 };
 
 use crate::cluster::{Cluster, refusal};
@@ -35,11 +36,15 @@ const OUR_LABELS: &str = "app.kubernetes.io/part-of=multus,app.kubernetes.io/com
 /// The most daemons that are queried at the same time.
 const AT_ONCE: usize = 16;
 const TIMEOUT: Duration = Duration::from_secs(20);
+/// The most time for all daemons together.
+const ALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// The version of the answers to `multus-daemon status --json`.
+const STATUS_SCHEMA: u32 = 1;
 /// The most bytes that are read of an answer, which is more than any answer has.
 const MAX_ANSWER: u64 = 8 << 20;
 
 /// The result of querying a node's daemon.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum DaemonReply {
     /// The pod has no node.
     NoNode,
@@ -96,8 +101,38 @@ pub(crate) struct AllReplies {
     pub(crate) gaps: Vec<String>,
 }
 
+/// The state of a daemon, as far as it is reported: `multus-daemon status --json` has more.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct DaemonStatus {
+    pub(crate) version: String,
+    /// Why pods are not served; absent when they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) problem: Option<String>,
+    /// What was run since the daemon's start, by plugin.
+    pub(crate) delegates: Vec<Durations>,
+}
+
+/// The number and durations of the runs of one plugin with the same outcome.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Durations {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) plugin: Option<String>,
+    /// The verb.
+    pub(crate) command: String,
+    /// `done` or `failed`.
+    pub(crate) outcome: String,
+    pub(crate) count: u64,
+    /// The median in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) p50_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) p99_seconds: Option<f64>,
+}
+
 /// A pod that runs a Multus daemon.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct DaemonPod {
     namespace: String,
     name: String,
@@ -133,14 +168,15 @@ pub(crate) async fn query(
             Err(_) => return DaemonReply::Unavailable(not_listed(&reason)),
         },
     };
-    let found = match usable(&pods) {
+    let found = match usable(pods.iter().filter_map(daemon_pod).collect()) {
         Ok(found) => found,
         Err(reply) => return reply,
     };
-    match ask(cluster, &found, &["pod", pod], SCHEMA).await {
+    let text = ask(cluster, &found, &["pod", pod]).await;
+    match text.and_then(|text| parse(&text, SCHEMA)) {
         Ok(answer) => DaemonReply::Answered {
             daemon: found.title(),
-            answer: Box::new(answer),
+            answer,
         },
         Err(reason) => DaemonReply::Unavailable(reason),
     }
@@ -152,45 +188,146 @@ pub(crate) async fn query_all(
     node: Option<&str>,
     namespace: Option<&str>,
 ) -> Result<AllReplies, String> {
-    let pods = match cluster.labelled_pods(OUR_LABELS, namespace).await {
+    let mut daemons = Daemons::of(&daemon_pods(cluster, namespace).await?);
+    daemons
+        .0
+        .retain(|name, _| node.is_none_or(|node| node == name));
+    Ok(daemons.networks(cluster).await)
+}
+
+/// Lists the pods of our daemons, of one namespace or of all; without the right to list all, those of the distros.
+pub(crate) async fn daemon_pods(
+    cluster: &Cluster,
+    namespace: Option<&str>,
+) -> Result<Vec<Value>, String> {
+    match cluster.labelled_pods(OUR_LABELS, namespace).await {
         Err(reason) if namespace.is_none() => {
             let system = cluster.labelled_pods(OUR_LABELS, Some(DISTRO_NAMESPACE));
-            system.await.map_err(|_| reason)?
+            system.await.map_err(|_| reason)
         }
-        other => other?,
-    };
-    let mut by_node = BTreeMap::<String, Vec<Value>>::new();
-    for pod in pods {
-        let name = pod.pointer("/spec/nodeName").and_then(Value::as_str);
-        if let Some(name) = name.filter(|name| node.is_none_or(|node| node == *name)) {
-            by_node.entry(name.to_owned()).or_default().push(pod);
-        }
+        other => other,
     }
+}
+
+/// The daemon of each node, or the reply of a node without one that can be queried.
+#[derive(Debug, Default)]
+pub(crate) struct Daemons(BTreeMap<String, Result<DaemonPod, DaemonReply>>);
+
+impl Daemons {
+    /// Finds the daemons among these pods; other pods are ignored.
+    pub(crate) fn of(pods: &[Value]) -> Self {
+        let mut by_node = BTreeMap::<&str, Vec<DaemonPod>>::new();
+        for pod in pods {
+            let node = pod.pointer("/spec/nodeName").and_then(Value::as_str);
+            if let (Some(node), Some(daemon)) = (node, daemon_pod(pod)) {
+                by_node.entry(node).or_default().push(daemon);
+            }
+        }
+        let nodes = by_node.into_iter();
+        Self(
+            nodes
+                .map(|(node, daemons)| (node.to_owned(), usable(daemons)))
+                .collect(),
+        )
+    }
+
+    /// Queries all of them about the networks that their nodes can serve.
+    pub(crate) async fn networks(&self, cluster: &Cluster) -> AllReplies {
+        let command = (&["networks", "--json"][..], network_report::SCHEMA);
+        let (answers, gaps) = self.each(cluster, command).await;
+        AllReplies { answers, gaps }
+    }
+
+    /// Queries all of them about their state and durations.
+    pub(crate) async fn statuses(&self, cluster: &Cluster) -> BTreeMap<String, DaemonStatus> {
+        let command = (&["status", "--json"][..], STATUS_SCHEMA);
+        // The same daemons are queried about networks, and what keeps them from an answer is reported there.
+        self.each(cluster, command).await.0
+    }
+
+    /// Queries each daemon by a command; returns the answers by node, and sentences about the nodes without one.
+    async fn each<T: DeserializeOwned>(
+        &self,
+        cluster: &Cluster,
+        (command, schema): (&[&str], u32),
+    ) -> (BTreeMap<String, T>, Vec<String>) {
+        let (mut queries, mut gaps) = (Vec::new(), Vec::new());
+        for (node, daemon) in &self.0 {
+            match daemon {
+                Ok(daemon) => {
+                    let command = command.iter().map(|&word| word.to_owned());
+                    queries.push((node.clone(), daemon.clone(), command.collect()));
+                }
+                Err(reply) => {
+                    let reason = reply.without_answer().unwrap_or_default();
+                    gaps.push(format!("node {node}: {reason}"));
+                }
+            }
+        }
+        let mut answers = BTreeMap::new();
+        for (node, reply) in ask_all(cluster, queries).await {
+            match reply.and_then(|text| parse(&text, schema)) {
+                Ok(answer) => drop(answers.insert(node, answer)),
+                Err(reason) => gaps.push(format!("node {node}: {reason}")),
+            }
+        }
+        gaps.sort();
+        (answers, gaps)
+    }
+
+    /// Queries the daemons about pods, each named `namespace/name` and with its node.
+    pub(crate) async fn pods(
+        &self,
+        cluster: &Cluster,
+        pods: impl IntoIterator<Item = (String, String)>,
+    ) -> BTreeMap<String, DaemonReply> {
+        let (mut replies, mut queries) = (BTreeMap::new(), Vec::new());
+        let mut titles = BTreeMap::new();
+        for (pod, node) in pods {
+            match self.0.get(&node) {
+                Some(Ok(daemon)) => {
+                    titles.insert(pod.clone(), daemon.title());
+                    let command = vec!["pod".to_owned(), pod.clone()];
+                    queries.push((pod, daemon.clone(), command));
+                }
+                Some(Err(reply)) => drop(replies.insert(pod, reply.clone())),
+                None => drop(replies.insert(pod, DaemonReply::NoDaemon)),
+            }
+        }
+        for (pod, reply) in ask_all(cluster, queries).await {
+            let daemon = titles.remove(&pod).unwrap_or_default();
+            let reply = match reply.and_then(|text| parse(&text, SCHEMA)) {
+                Ok(answer) => DaemonReply::Answered { daemon, answer },
+                Err(reason) => DaemonReply::Unavailable(reason),
+            };
+            replies.insert(pod, reply);
+        }
+        replies
+    }
+}
+
+/// Runs commands in daemons' pods, some at a time, and returns what they print. All of them together take at most [`ALL_TIMEOUT`].
+async fn ask_all(
+    cluster: &Cluster,
+    queries: Vec<(String, DaemonPod, Vec<String>)>,
+) -> Vec<(String, Result<String, String>)> {
     let (turns, mut tasks) = (Arc::new(Semaphore::new(AT_ONCE)), JoinSet::new());
-    for (node, pods) in by_node {
+    let end = Instant::now() + ALL_TIMEOUT;
+    for (key, daemon, command) in queries {
         let (turns, cluster) = (Arc::clone(&turns), cluster.clone());
         tasks.spawn(async move {
-            // Nothing closes the semaphore.
-            let _turn = turns.acquire_owned().await;
-            let reply = match usable(&pods) {
-                Ok(found) => {
-                    let arguments = ["networks", "--json"];
-                    ask(&cluster, &found, &arguments, network_report::SCHEMA).await
-                }
-                Err(reply) => Err(reply.without_answer().unwrap_or_default()),
+            let answer = async {
+                // Nothing closes the semaphore.
+                let _turn = turns.acquire_owned().await;
+                let command: Vec<_> = command.iter().map(String::as_str).collect();
+                ask(&cluster, &daemon, &command).await
             };
-            (node, reply)
+            let answer = timeout_at(end, answer).await;
+            let late = || format!("no answer within {} s", ALL_TIMEOUT.as_secs());
+            (key, answer.unwrap_or_else(|_| Err(late())))
         });
     }
-    let mut all = AllReplies::default();
-    for (node, reply) in tasks.join_all().await {
-        match reply {
-            Ok(answer) => drop(all.answers.insert(node, answer)),
-            Err(reason) => all.gaps.push(format!("node {node}: {reason}")),
-        }
-    }
-    all.gaps.sort();
-    Ok(all)
+    tasks.join_all().await
 }
 
 /// Returns a sentence about daemons' pods that could not be listed, for commands with the option.
@@ -200,10 +337,9 @@ pub(crate) fn not_listed(reason: &str) -> String {
     )
 }
 
-/// Returns the daemon among the pods of one node, or the reply of a node without one that can be queried.
-fn usable(pods: &[Value]) -> Result<DaemonPod, DaemonReply> {
-    let found = choose(pods.iter().filter_map(daemon_pod).collect());
-    let found = found
+/// Returns the daemon among those of one node, or the reply of a node without one that can be queried.
+fn usable(daemons: Vec<DaemonPod>) -> Result<DaemonPod, DaemonReply> {
+    let found = choose(daemons)
         .map_err(DaemonReply::Unavailable)?
         .ok_or(DaemonReply::NoDaemon)?;
     let daemon = found.title();
@@ -239,17 +375,11 @@ fn choose(mut daemons: Vec<DaemonPod>) -> Result<Option<DaemonPod>, String> {
     Ok(found)
 }
 
-/// Runs a command of the program in the daemon's pod and reads its answer, which has this schema.
-async fn ask<T: DeserializeOwned>(
-    cluster: &Cluster,
-    daemon: &DaemonPod,
-    arguments: &[&str],
-    schema: u32,
-) -> Result<T, String> {
+/// Runs a command of the program in the daemon's pod and returns what it prints.
+async fn ask(cluster: &Cluster, daemon: &DaemonPod, arguments: &[&str]) -> Result<String, String> {
     let answer = tokio::time::timeout(TIMEOUT, exec(cluster, daemon, arguments)).await;
     let text = answer.unwrap_or_else(|_| Err(format!("no answer within {} s", TIMEOUT.as_secs())));
-    let answer = text.and_then(|text| parse(&text, schema));
-    answer.map_err(|reason| format!("pod {}: {reason}", daemon.title()))
+    text.map_err(|reason| format!("pod {}: {reason}", daemon.title()))
 }
 
 async fn exec(cluster: &Cluster, daemon: &DaemonPod, arguments: &[&str]) -> Result<String, String> {
@@ -286,11 +416,11 @@ fn parse<T: DeserializeOwned>(text: &str, schema: u32) -> Result<T, String> {
         schema: u32,
         version: String,
     }
-    let unreadable = |error| format!("its answer cannot be read: {error}");
+    let unreadable = |error| format!("the daemon's answer cannot be read: {error}");
     let head: Head = serde_json::from_str(text).map_err(unreadable)?;
     if head.schema != schema {
         return Err(format!(
-            "its answer has schema {}, but this program reads {schema}: use kubectl-multus of version {}",
+            "the daemon's answer has schema {}, but this program reads {schema}: use kubectl-multus of version {}",
             head.schema, head.version
         ));
     }

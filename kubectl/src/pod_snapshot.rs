@@ -145,7 +145,7 @@ impl PodSnapshot {
 }
 
 /// Returns options for a daemon that was not queried, which report no request as unserved.
-fn lenient_options() -> Map<String, serde_json::Value> {
+pub(crate) fn lenient_options() -> Map<String, serde_json::Value> {
     Map::from_iter([("unservedRequests".to_owned(), "silent".into())])
 }
 

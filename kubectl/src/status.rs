@@ -21,39 +21,39 @@ use crate::{
 /// One network of the pod, a row of the table.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Row {
-    network: String,
-    interface: String,
-    addresses: Vec<String>,
-    mac: String,
-    default: bool,
+pub(crate) struct Row {
+    pub(crate) network: String,
+    pub(crate) interface: String,
+    pub(crate) addresses: Vec<String>,
+    pub(crate) mac: String,
+    pub(crate) default: bool,
     gateways: Vec<String>,
     /// The types of the plugins in their order; empty when they are not known.
-    plugins: Vec<String>,
+    pub(crate) plugins: Vec<String>,
     /// The time when it was attached, in seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
-    since: Option<u64>,
+    pub(crate) since: Option<u64>,
     /// The age of the attachment; with `<` when only the pod's own age is known.
-    age: String,
+    pub(crate) age: String,
     /// The state of an attachment that is not finished or has failed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    note: Option<&'static str>,
+    pub(crate) note: Option<&'static str>,
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
-    pod: String,
-    node: String,
-    phase: String,
-    networks: Vec<Row>,
+pub(crate) struct Report {
+    pub(crate) pod: String,
+    pub(crate) node: String,
+    pub(crate) phase: String,
+    pub(crate) networks: Vec<Row>,
     /// Networks that the annotation requests and the pod does not have.
-    missing: Vec<String>,
+    pub(crate) missing: Vec<String>,
     /// The reason why the pod's networks cannot be attached or are not known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    problem: Option<String>,
+    pub(crate) problem: Option<String>,
     /// Everything that could not be queried or read, with the reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    gaps: Vec<String>,
+    pub(crate) gaps: Vec<String>,
 }
 
 /// Prints the networks of the pod.
@@ -69,7 +69,8 @@ pub(crate) fn run(
     ))
 }
 
-fn report(snapshot: &PodSnapshot, now: u64) -> Report {
+/// Returns the networks of a pod.
+pub(crate) fn report(snapshot: &PodSnapshot, now: u64) -> Report {
     let pod_state = &snapshot.pod_state;
     let networks = rows(snapshot, now);
     let attached = networks

@@ -31,7 +31,7 @@ const ON_ETHERNET: &[&str] = &["ipvlan", "macvlan", "vlan"];
 const TUNNELS: &[&str] = &["nebula", "ppp", "tailscale", "tun", "utun", "wg", "wt"];
 
 /// The definitions that were read from files or from the cluster.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct KnownDefinitions {
     /// Definitions by namespace and name.
     pub(crate) nads: BTreeMap<(String, String), Arc<Nad>>,

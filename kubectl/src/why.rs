@@ -3,14 +3,13 @@
 mod cause;
 mod diagnose;
 
+pub(crate) use self::cause::Cause;
+
 use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use self::{
-    cause::Cause,
-    diagnose::{Diagnosis, diagnose, failure_text, summary},
-};
+use self::diagnose::{Diagnosis, diagnose, failure_text, summary};
 use crate::{
     CommandStatus, Output, PodArgs,
     cluster::{Cluster, Options},
@@ -27,21 +26,21 @@ const EVENTS: usize = 6;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Report {
+pub(crate) struct Report {
     pod: String,
     node: String,
     phase: String,
     /// True when there is nothing to do.
-    is_healthy: bool,
-    cause: Cause,
+    pub(crate) is_healthy: bool,
+    pub(crate) cause: Cause,
     /// A sentence that names the cause.
-    explanation: String,
+    pub(crate) explanation: String,
     /// A sentence that says what helps; empty when there is nothing to do or `explanation` says it already.
-    hint: String,
+    pub(crate) hint: String,
     /// The daemon's rules, applied to the pod as it is now.
     findings: Vec<Finding>,
     /// Events and failures of the daemon, the oldest first.
-    log: Vec<LogEntry>,
+    pub(crate) log: Vec<LogEntry>,
     /// The state of the node's daemon, as a sentence.
     daemon: String,
     /// The other nodes that can serve all networks of the pod, where the cause is what its node lacks.
@@ -53,6 +52,15 @@ struct Report {
 }
 
 impl Report {
+    /// Returns all sentences, which may quote what the pod and its definitions say.
+    pub(crate) fn texts(&mut self) -> impl Iterator<Item = &mut String> {
+        let findings = self.findings.iter_mut().map(|one| &mut one.text);
+        let log = self.log.iter_mut().map(|one| &mut one.message);
+        let own = [&mut self.explanation, &mut self.hint, &mut self.daemon];
+        let gaps = self.gaps.iter_mut();
+        own.into_iter().chain(findings).chain(log).chain(gaps)
+    }
+
     /// Adds what the daemons of all nodes say about the pod's networks.
     fn add_nodes(&mut self, snapshot: &PodSnapshot, replies: AllReplies) {
         let selected = validate::selected(&snapshot.pod_state.pod, &snapshot.netconf).into_iter();
@@ -71,13 +79,13 @@ struct Finding {
 }
 
 #[derive(Debug, Serialize)]
-struct LogEntry {
-    age: String,
+pub(crate) struct LogEntry {
+    pub(crate) age: String,
     /// `event` or `daemon`.
-    source: &'static str,
-    reason: String,
-    count: u64,
-    message: String,
+    pub(crate) source: &'static str,
+    pub(crate) reason: String,
+    pub(crate) count: u64,
+    pub(crate) message: String,
 }
 
 /// Diagnoses the pod and prints the cause together with everything that led to it.
@@ -104,6 +112,13 @@ pub(crate) async fn run(
     }
     output.print(&report, || text(&report))?;
     Ok(CommandStatus::of(report.is_healthy))
+}
+
+/// Diagnoses a pod without what other nodes can serve.
+pub(crate) fn examine(snapshot: &PodSnapshot, now: u64) -> Report {
+    let diagnostics = validate::pod(&snapshot.pod_state.pod, &snapshot.netconf, &snapshot.known);
+    let diagnosis = diagnose(snapshot, &diagnostics);
+    report(snapshot, &diagnostics, diagnosis, now)
 }
 
 fn report(
@@ -230,7 +245,7 @@ fn text(report: &Report) -> String {
 }
 
 /// Returns a message without the names of the calls around it, or a reference to the cause when it says the same.
-fn without_cause(message: &str, cause: &str) -> String {
+pub(crate) fn without_cause(message: &str, cause: &str) -> String {
     let message = summary(message);
     let is_cause = !cause.is_empty() && message.contains(cause) || {
         let (text, _) = message.rsplit_once(" (id ").unwrap_or((&message, ""));

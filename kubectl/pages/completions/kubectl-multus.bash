@@ -28,6 +28,9 @@ _kubectl__multus() {
             kubectl__multus,preflight)
                 cmd="kubectl__multus__subcmd__preflight"
                 ;;
+            kubectl__multus,report)
+                cmd="kubectl__multus__subcmd__report"
+                ;;
             kubectl__multus,status)
                 cmd="kubectl__multus__subcmd__status"
                 ;;
@@ -59,7 +62,7 @@ _kubectl__multus() {
 
     case "${cmd}" in
         kubectl__multus)
-            opts="-n -o -v -V -h --kubeconfig --context --namespace --output --version --help status why lint networks ipam preflight version"
+            opts="-n -o -v -V -h --kubeconfig --context --namespace --output --version --help status why lint networks ipam preflight report version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -436,6 +439,56 @@ _kubectl__multus() {
                     return 0
                     ;;
                 -f)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --kubeconfig)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --context)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --namespace)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -n)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "text json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        kubectl__subcmd__multus__subcmd__report)
+            opts="-A -n -o -h --all-namespaces --html --full --vpn --daemon-namespace --kubeconfig --context --namespace --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --html)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --vpn)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --daemon-namespace)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -37,6 +37,7 @@ complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "lint"
 complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "networks" -d 'Show which nodes can serve which networks, and what the others lack'
 complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "ipam" -d 'Show the addresses of ranges that all nodes share, and who has them'
 complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "preflight" -d 'Report what would fail or change when this release is installed'
+complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "report" -d 'Report the networks of nodes and pods, and what is wrong with them, also as one HTML file'
 complete -c kubectl-multus -n "__fish_kubectl_multus_needs_command" -f -a "version" -d 'Print the version, with the commit and date of the release'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -l daemon-namespace -d 'Namespace of the daemons\' pods [default: all namespaces are searched]' -r
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand status" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F
@@ -125,6 +126,17 @@ complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight"
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -s o -l output -d 'Output format' -r -f -a "text\t''
 json\t''"
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand preflight" -s h -l help -d 'Print help'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand report" -l html -d 'Also write a page to this file, which needs nothing else' -r -F
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand report" -l vpn -d 'The VPN of a node, as `multus-distro vpn status --json` prints it there; may be repeated' -r -F
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand report" -l daemon-namespace -d 'Namespace of the daemons\' pods [default: all namespaces are searched]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand report" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand report" -l context -d 'Context of the kubeconfig [default: the current one]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand report" -s n -l namespace -d 'Namespace [default: that of the context]' -r
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand report" -s o -l output -d 'Output format' -r -f -a "text\t''
+json\t''"
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand report" -s A -l all-namespaces -d 'Pods and definitions of all namespaces'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand report" -l full -d 'Include values of configurations and cni-args, which may be secret'
+complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand report" -s h -l help -d 'Print help'
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand version" -l kubeconfig -d 'Path of the kubeconfig [default: KUBECONFIG, then ~/.kube/config]' -r -F
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand version" -l context -d 'Context of the kubeconfig [default: the current one]' -r
 complete -c kubectl-multus -n "__fish_kubectl_multus_using_subcommand version" -s n -l namespace -d 'Namespace [default: that of the context]' -r

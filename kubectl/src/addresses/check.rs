@@ -27,13 +27,13 @@ use crate::{CommandStatus, Output, cluster::Cluster};
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Read again after this time and report only what is still so, since pods come and go; 0 reads once
-    #[arg(long, value_name = "SECONDS", default_value_t = 6, value_parser = clap::value_parser!(u64).range(..=3600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = super::RECHECK, value_parser = clap::value_parser!(u64).range(..=3600))]
     recheck: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-enum Kind {
+pub(crate) enum Kind {
     /// Two running pods have one address.
     Twice,
     /// A pod has an address that is not taken in its block.
@@ -59,24 +59,24 @@ impl fmt::Display for Kind {
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-struct Finding {
-    kind: Kind,
+pub(crate) struct Finding {
+    pub(crate) kind: Kind,
     /// The address, block or definition that it is about.
-    object: String,
+    pub(crate) object: String,
     /// Empty for the space that all definitions share.
-    space: String,
+    pub(crate) space: String,
     /// What is wrong, and the cure.
-    text: String,
+    pub(crate) text: String,
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+pub(super) struct Report {
     blocks: usize,
     /// The number of addresses that blocks report as taken.
     addresses: u32,
     /// The number of running pods with an address of a block's range.
     pods: usize,
-    findings: Vec<Finding>,
+    pub(super) findings: Vec<Finding>,
     /// Everything that could not be read, with the reasons.
     gaps: Vec<String>,
 }
@@ -90,7 +90,9 @@ pub(super) async fn run(
     let mut report = report(&gather::all(cluster).await?);
     if !report.findings.is_empty() && args.recheck > 0 {
         sleep(Duration::from_secs(args.recheck)).await;
-        report = confirmed(&report, self::report(&gather::all(cluster).await?));
+        let before = report.findings;
+        report = self::report(&gather::all(cluster).await?);
+        report.findings = confirmed(&before, report.findings);
     }
     output.print(&report, || text(&report))?;
     Ok(match (&report.findings[..], &report.gaps[..]) {
@@ -100,16 +102,16 @@ pub(super) async fn run(
     })
 }
 
-/// Returns the later report with only those findings that were there before: a pod that starts or ends meanwhile is none, and what a node
-/// reports is up to 5 s old.
-fn confirmed(before: &Report, mut now: Report) -> Report {
+/// Returns those of the later findings that were there before: a pod that starts or ends meanwhile is none, and what a node reports is up
+/// to 5 s old.
+pub(super) fn confirmed(before: &[Finding], mut now: Vec<Finding>) -> Vec<Finding> {
     let key = |one: &Finding| (one.kind, one.space.clone(), one.object.clone());
-    let before: BTreeSet<_> = before.findings.iter().map(key).collect();
-    now.findings.retain(|one| before.contains(&key(one)));
+    let before: BTreeSet<_> = before.iter().map(key).collect();
+    now.retain(|one| before.contains(&key(one)));
     now
 }
 
-fn report(snapshot: &Snapshot) -> Report {
+pub(super) fn report(snapshot: &Snapshot) -> Report {
     let twice = twice(snapshot);
     let mut findings: Vec<_> = unrecorded(snapshot, &twice).collect();
     findings.extend(twice.into_values());

@@ -22,23 +22,23 @@ const NAMES: usize = 3;
 /// One range of a space, a row of the table; without a range, the blocks that belong to none.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Row {
+pub(crate) struct Row {
     /// Empty for the space that all definitions share.
-    space: String,
+    pub(crate) space: String,
     /// The subnet, or first and last address where several ranges are of one subnet.
-    range: Option<String>,
-    first: Option<IpAddr>,
-    last: Option<IpAddr>,
+    pub(crate) range: Option<String>,
+    pub(crate) first: Option<IpAddr>,
+    pub(crate) last: Option<IpAddr>,
     /// The definitions with this range.
-    networks: Vec<String>,
-    used: u32,
-    free: Option<u128>,
+    pub(crate) networks: Vec<String>,
+    pub(crate) used: u32,
+    pub(crate) free: Option<u128>,
     /// The number of blocks that each node holds.
     node_blocks: BTreeMap<String, usize>,
     shared_blocks: usize,
     /// Blocks whose addresses go back to whereabouts.
     closed_blocks: usize,
-    notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -72,7 +72,8 @@ fn report(snapshot: &Snapshot) -> Report {
     }
 }
 
-fn rows(snapshot: &Snapshot) -> Vec<Row> {
+/// Returns a row for each range, and one for each space with blocks of no range.
+pub(super) fn rows(snapshot: &Snapshot) -> Vec<Row> {
     let mut ranges = Vec::<(&str, &Range, BTreeSet<&str>)>::new();
     for network in &snapshot.networks {
         for range in &network.ranges {
@@ -313,7 +314,7 @@ fn cells(row: &Row) -> Vec<String> {
 }
 
 /// Returns how many blocks of which nodes there are, and whether others are shared or closed.
-fn holders(row: &Row) -> String {
+pub(crate) fn holders(row: &Row) -> String {
     let mut texts = Vec::new();
     let blocks = counted(row.node_blocks.values().sum::<usize>(), "block");
     match row.node_blocks.first_key_value() {
@@ -340,7 +341,7 @@ fn first_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
 }
 
 /// Writes a number with a comma between each three digits.
-fn grouped(number: u128) -> String {
+pub(crate) fn grouped(number: u128) -> String {
     let digits = number.to_string();
     let groups = digits.as_bytes().rchunks(3).rev();
     let groups = groups.map(String::from_utf8_lossy);

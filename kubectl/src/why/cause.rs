@@ -6,7 +6,7 @@ use serde::Serialize;
 /// The cause of a pod's state; scripts read its serialised name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Cause {
+pub(crate) enum Cause {
     /// The pod has all networks that it requests.
     Healthy,
     /// The pod requests no networks.
@@ -65,7 +65,7 @@ impl Cause {
     }
 
     /// Returns what helps; empty when the explanation says it itself.
-    pub(super) fn hint(self) -> &'static str {
+    pub(crate) fn hint(self) -> &'static str {
         match self {
             Self::Failure(cause) => failure_hint(cause),
             Self::NotInstalled => {

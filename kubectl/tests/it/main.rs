@@ -1,4 +1,4 @@
-//! Tests of the built program: `lint` with files and pipes; `status`, `why`, `ipam` and `preflight` with a fake
+//! Tests of the built program: `lint` with files and pipes; `status`, `why`, `ipam`, `preflight` and `report` with a fake
 //! API server.
 //! Exec needs a kubelet and is tested on a real cluster (e2e).
 
@@ -10,6 +10,7 @@ mod lint;
 mod networks;
 mod pod;
 mod preflight;
+mod report;
 
 use std::{
     io::Write as _,

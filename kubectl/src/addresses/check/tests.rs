@@ -253,7 +253,7 @@ fn only_findings_of_both_readings_are_reported() {
     assert_eq!(before.findings.len(), 2);
     fixture.blocks.clear();
     fixture.shared_block("10.20.4.0", &[(7, "gone", "b"), (9, "begins", "b")]);
-    let now = confirmed(&before, report(&fixture.snapshot()));
-    let objects: Vec<_> = now.findings.iter().map(|one| one.object.as_str()).collect();
+    let now = confirmed(&before.findings, report(&fixture.snapshot()).findings);
+    let objects: Vec<_> = now.iter().map(|one| one.object.as_str()).collect();
     assert_eq!(objects, ["10.20.4.7"]);
 }
