@@ -1,5 +1,7 @@
 //! `kubectl multus` in a cluster, where it asks each daemon by exec in its pod.
 
+use std::fs;
+
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
@@ -39,7 +41,46 @@ impl ClusterFixture<'_> {
             ensure!(report["message"].to_string().contains("(nowhere)"), "{why}");
             Ok(())
         })?;
+        self.report(&plugin)?;
         cluster.delete(&[UNDEFINED.to_owned()])
+    }
+
+    /// Checks that the report has every node, the pods' networks as their daemons know them, and the pod that does not start.
+    fn report(&self, plugin: &KubectlPlugin) -> anyhow::Result<()> {
+        let page = self.env.dir.join("report.html");
+        let html = page.to_str().context("the path is no text")?;
+        let (status, report) = plugin.json(&["report", "--html", html], "")?;
+        ensure!(status == 1 && report["gaps"] == json!([]), "{report}");
+        let list = |key: &str| {
+            let list = report[key].as_array();
+            list.with_context(|| format!("the report has no {key}: {report}"))
+        };
+        let version = self.env.version()?;
+        for member in &self.cluster.members {
+            let name = member.node.name.as_str();
+            let node = list("nodes")?.iter().find(|node| node["name"] == name);
+            let daemon = &node.context(report.to_string())?["daemon"];
+            ensure!(daemon["version"] == *version, "{daemon}");
+            let pod = format!("default/second-{name}");
+            let pod = list("pods")?.iter().find(|one| one["pod"] == *pod);
+            let rows = pod.context(report.to_string())?["networks"].as_array();
+            let mut rows = rows.into_iter().flatten();
+            let second = rows.find(|row| row["interface"] == "net1");
+            let second = second.context(report.to_string())?;
+            ensure!(second["plugins"] == json!(["bridge"]), "{second}");
+        }
+        let object = json!([format!("pod default/{UNDEFINED}")]);
+        let found = list("findings")?
+            .iter()
+            .find(|one| one["objects"] == object);
+        let found = found.context(report.to_string())?;
+        ensure!(found["severity"] == "error", "{found}");
+        let page = fs::read_to_string(&page)?;
+        ensure!(
+            page.contains(&format!("kubectl multus why default/{UNDEFINED}")),
+            "{page}"
+        );
+        Ok(())
     }
 
     /// Checks which nodes serve a network while its master is put on one node and removed.
