@@ -30,6 +30,7 @@ use crate::{
 /// How many pods each node has when the pools are moved, and how many of each worker come and go meanwhile.
 const PODS: usize = 40;
 const LONG_PODS: usize = 2500;
+const MANY: usize = 40;
 /// A pod waits no longer while pools are adopted.
 const MOST_WAIT: Duration = Duration::from_secs(5);
 const NAMES: usize = 4;
@@ -42,6 +43,14 @@ fn ranges() -> [Value; 4] {
         json!({"type": "whereabouts", "range": "10.44.0.0/19", "exclude": ["10.44.0.0/26"]}),
         json!({"type": "whereabouts", "range": "10.44.0.0/20", "enable_overlapping_ranges": false}),
     ]
+}
+
+/// One of those ranges for the first pods of a node. Further ones have ranges of one kind: whoever takes an address writes the whole pool.
+fn range(at: usize) -> Value {
+    if at < PODS {
+        return ranges()[at % ranges().len()].clone();
+    }
+    json!({"type": "whereabouts", "range": format!("10.60.{}.0/24", at % MANY)})
 }
 
 pub(super) fn run(
@@ -112,12 +121,7 @@ impl Moving<'_> {
                 let own = pods.iter().filter(move |(on, _)| *on == number);
                 scope.spawn(move || {
                     own.enumerate().try_for_each(|(at, (_, pod))| {
-                        add(
-                            &self.fleet.members[number],
-                            pod,
-                            &ranges()[at % ranges().len()],
-                        )
-                        .map(drop)
+                        add(&self.fleet.members[number], pod, &range(at)).map(drop)
                     })
                 })
             });
