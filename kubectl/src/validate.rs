@@ -3,7 +3,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use api::plugins::{NAMES, WHEREABOUTS};
+use api::{
+    options::get,
+    plugins::{NAMES, WHEREABOUTS},
+};
 use cni::version::SUPPORTED;
 use plan::{
     ANNOTATION_KEYS, Attachment, DEFAULT_NETWORK_ANNOTATION, Definitions, Inputs,
@@ -160,13 +163,7 @@ pub(crate) fn definition(definition: &Definition, netconf: &Netconf) -> Vec<Diag
 
 /// Reports types of plugins, those of `ipam` included, that are probably misspelled or do not come with Multus.
 fn similar_plugins(attachment: &Attachment) -> Vec<Diagnostic> {
-    let plugins = attachment.config.plugins.iter();
-    let kinds = plugins.flat_map(|plugin| {
-        let ipam = plugin.value.get("ipam").and_then(|ipam| ipam.get("type"));
-        [Some(plugin.kind.as_str()), ipam.and_then(Value::as_str)]
-    });
-    let others = kinds
-        .flatten()
+    let others = plan::plugin_types(&attachment.config)
         .filter(|kind| !NAMES.contains(kind) && *kind != ANY_PLUGIN);
     let similar = others.map(|kind| match (suggest::plugin(kind), kind.to_owned()) {
         (_, kind) if kind == WHEREABOUTS => Diagnostic::PoolsOfWhereabouts,
@@ -180,7 +177,7 @@ fn similar_plugins(attachment: &Attachment) -> Vec<Diagnostic> {
 fn similar_keys(attachment: &Attachment) -> Vec<Diagnostic> {
     let plugins = attachment.config.plugins.iter().map(|plugin| &plugin.value);
     let objects =
-        plugins.flat_map(|plugin| [Some(plugin), plugin.get("ipam").and_then(Value::as_object)]);
+        plugins.flat_map(|plugin| [Some(plugin), get(plugin, "ipam").and_then(Value::as_object)]);
     let object_keys = |object: &Map<String, Value>| {
         let plugin = object.get("type")?.as_str()?;
         let known = keys::of(plugin)?;
@@ -231,7 +228,9 @@ pub(crate) fn network(nad: &Nad, netconf: &Netconf) -> Result<Attachment, PlanEr
 /// Returns the types of a definition's IPAM plugins.
 pub(crate) fn ipam_types(nad: &Nad, netconf: &Netconf) -> Vec<String> {
     let objects = ipam_objects(nad, netconf).unwrap_or_default();
-    let kinds = objects.iter().filter_map(|ipam| ipam.get("type")?.as_str());
+    let kinds = objects
+        .iter()
+        .filter_map(|ipam| get(ipam, "type")?.as_str());
     kinds.map(str::to_owned).collect()
 }
 
@@ -242,7 +241,7 @@ pub(crate) fn ipam_objects(
 ) -> Result<Vec<Map<String, Value>>, PlanError> {
     let attachment = network(nad, netconf)?;
     let plugins = attachment.config.plugins.iter();
-    let objects = plugins.filter_map(|plugin| plugin.value.get("ipam")?.as_object());
+    let objects = plugins.filter_map(|plugin| get(&plugin.value, "ipam")?.as_object());
     Ok(objects.cloned().collect())
 }
 

@@ -185,10 +185,7 @@ fn changes(pod: &ClusterPod, attachments: &[Attachment], netconf: &Netconf) -> V
 
 /// Returns true when a requested address reaches a plugin that can assign it.
 fn is_address_served(config: &NetworkConfig) -> bool {
-    let mut kinds = config
-        .plugins
-        .iter()
-        .filter_map(|plugin| plugin.value.get("ipam")?.get("type")?.as_str());
+    let mut kinds = plan::plugin_types(config);
     has(config, "ips") || kinds.any(|kind| READ_ARGUMENTS.contains(&kind))
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::{cause::Cause as FailureCause, network_report::Verdict, time::rfc3339, version};
+use api::{cause::Cause as FailureCause, network_report::Verdict, options, time::rfc3339, version};
 use cmdline::counted;
 use plan::netconf::Netconf;
 use plugins::config::{What, needs};
@@ -466,7 +466,7 @@ fn keys(config: &str) -> Vec<String> {
     let plugins = config["plugins"].as_array().into_iter().flatten();
     for object in plugins.chain([&config]).filter_map(Value::as_object) {
         keys.extend(object.keys().cloned());
-        if let Some(ipam) = object.get("ipam").and_then(Value::as_object) {
+        if let Some(ipam) = options::get(object, "ipam").and_then(Value::as_object) {
             keys.extend(ipam.keys().map(|key| format!("ipam.{key}")));
         }
     }

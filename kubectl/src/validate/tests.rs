@@ -626,3 +626,20 @@ fn unknown_networks_get_a_suggestion() {
         check(&all, &[&format!("warning: … did you mean … {meant}")]);
     }
 }
+
+#[test]
+fn keys_are_read_in_any_case_as_plugins_read_them() {
+    let config = r#"{"cniVersion": "1.0.0", "type": "macvlan", "master": "eth0", "IPAM": {"Type": "host-locl"}}"#;
+    let objects = objects(&[nad("lan", config)]);
+    let Object::Definition(definition) = &objects[0] else {
+        panic!("{objects:?}")
+    };
+    let netconf = options(json!({}));
+    assert_eq!(ipam_types(&definition.nad, &netconf), ["host-locl"]);
+    let all = super::definition(definition, &netconf);
+    let text = format!(
+        "{:?}",
+        all.iter().map(ToString::to_string).collect::<Vec<_>>()
+    );
+    assert!(text.contains("host-local"), "{text}");
+}

@@ -2,7 +2,7 @@
 //!
 //! The present state of the cluster counts more than earlier reports: a definition that does not exist is the cause, whatever an event says.
 
-use api::cause::Cause as FailureCause;
+use api::{cause::Cause as FailureCause, options};
 use plan::Attachment;
 
 use super::cause::Cause;
@@ -322,7 +322,7 @@ fn master(snapshot: &PodSnapshot, text: &str) -> Option<String> {
         let mut plugins = attachment.config.plugins.iter();
         let master = plugins.find_map(|plugin| {
             let mut keys = MASTER_KEYS.iter();
-            keys.find_map(|key| plugin.value.get(*key)?.as_str())
+            keys.find_map(|key| options::get(&plugin.value, key)?.as_str())
         })?;
         Some((attachment, master))
     });
