@@ -168,7 +168,10 @@ pub async fn adopt(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
                 report.done = "pods wait for their addresses until this is cured and the command is run again, or until kubectl multus ipam return whereabouts --yes";
                 return Ok(report);
             }
-            if write_blocks(cluster, &seen.stored.blocks, &adoption).await? == 0 {
+            // A stamp of the interrupted run was made after its blocks, in which nodes free addresses since.
+            if seen.stored.has(ADOPTED)
+                || write_blocks(cluster, &seen.stored.blocks, &adoption).await? == 0
+            {
                 break;
             }
             if attempt == ATTEMPTS {

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
+use std::thread;
 
 use serde_json::json;
 
@@ -504,4 +505,34 @@ fn block_that_is_made_late_is_free_after_a_return() {
     moved.give_back();
     assert_eq!(moved.world.owners(), [""; 0]);
     assert_eq!(moved.world.cluster.taken().0, ["1 shop/a a"]);
+}
+
+#[test]
+fn stamp_that_lands_late_is_seen_before_blocks_are_written() {
+    let moved = Moved::new();
+    moved.add("a", &range()).unwrap();
+    // The last stamp of the run that is interrupted.
+    moved.world.cluster.set_fate(1, 1);
+    ready(mover::adopt(&moved.world, MEANT)).unwrap_err();
+    let turns = turns::Turns::new(1);
+    thread::scope(|scope| {
+        let _end = turns.until_dropped();
+        let world = &moved.world;
+        turns.start(scope, 0, move || {
+            let report = ready(mover::adopt(world, MEANT)).unwrap();
+            assert!(report.is_done, "{report:?}");
+        });
+        // Pools, reservations, blocks and pods.
+        for _ in 0..4 {
+            assert_eq!(turns.next(), [Next::Read]);
+            turns.go(0, Fate::Made);
+        }
+        world.cluster.land();
+        moved.del("a", &range());
+        assert_eq!(world.owners(), [""; 0]);
+        while turns.next() != [Next::Nothing] {
+            turns.go(0, Fate::Made);
+        }
+        assert_eq!(world.owners(), [""; 0]);
+    });
 }
