@@ -47,6 +47,8 @@ pub(crate) enum Suite {
     Upgrade,
     /// The end-to-end tests of whereabouts, on nodes whose daemons give the addresses of its pools
     Whereabouts,
+    /// `KubeVirt`'s controller plugs networks into running machines and moves them
+    Kubevirt,
     /// Times of our programs, upstream's programs and the plugins alone; `cargo xtask bench` is the same
     Bench,
 }

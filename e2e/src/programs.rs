@@ -31,6 +31,8 @@ pub(crate) enum Module {
     Flanneld,
     Helm,
     Kubernetes,
+    /// virt-controller, and a program of ours that prints the resource definitions of `KubeVirt`.
+    Kubevirt,
     /// A program of ours with the libraries by which the agents of K3s and RKE2 read images.
     MirrorReader,
     /// Upstream Multus, which clusters move over from.
@@ -91,6 +93,7 @@ impl Module {
             Self::Flanneld => "flanneld",
             Self::Helm => "helm",
             Self::Kubernetes => "kubernetes",
+            Self::Kubevirt => "kubevirt",
             Self::MirrorReader => "mirror-reader",
             Self::Multus => "multus",
             Self::Oras => "oras",
@@ -103,18 +106,6 @@ impl Module {
         }
     }
 
-    /// Returns the file that determines what is built: a list of packages, or the program itself.
-    fn source(self) -> &'static str {
-        match self {
-            Self::DraDriver
-            | Self::Flanneld
-            | Self::MirrorReader
-            | Self::SbomReader
-            | Self::VpnControl => "main.go",
-            _ => "tools.go",
-        }
-    }
-
     /// Returns the directory of its built programs.
     fn output_directory(self) -> &'static str {
         match self {
@@ -122,6 +113,8 @@ impl Module {
             Self::Multus => "multus",
             // The program has the name of its package, `cmd`.
             Self::Whereabouts => "whereabouts",
+            // One of its programs has the name of its package, too.
+            Self::Kubevirt => "kubevirt",
             _ => "bin",
         }
     }
@@ -209,9 +202,11 @@ fn build(module: Module, tools: &Path, install: bool) -> anyhow::Result<()> {
         let path = source.join(name);
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     };
-    let (pins, list) = (read("go.mod")?, read(module.source())?);
+    let pins = read("go.mod")?;
+    // What is built: the packages of a list, and a program of ours.
+    let [list, program] = ["tools.go", "main.go"].map(|name| read(name).unwrap_or_default());
     let flags = module.flags(&pins)?;
-    let stamp = format!("{pins}\n{list}\n{}", flags.join(" "));
+    let stamp = format!("{pins}\n{list}{program}\n{}", flags.join(" "));
     let stamp_file = tools.join(format!("{}.stamp", module.name()));
     let out = tools.join(module.output_directory());
     if fs::read_to_string(&stamp_file).is_ok_and(|made| made == stamp) {
@@ -239,10 +234,8 @@ fn build(module: Module, tools: &Path, install: bool) -> anyhow::Result<()> {
         .args(flags)
         .arg("-o")
         .arg(format!("{}/", out.display()))
-        .args(match module.source() {
-            "main.go" => vec!["."],
-            _ => packages_of(&list),
-        });
+        .args(packages_of(&list))
+        .args((!program.is_empty()).then_some("."));
     sh::run(&mut go).with_context(|| format!("cannot build {}", module.name()))?;
     fs::write(stamp_file, stamp)?;
     Ok(())

@@ -10,6 +10,7 @@ mod discover;
 pub(crate) mod faults;
 mod ipam;
 mod k3s;
+mod kubevirt;
 mod load;
 mod netns;
 pub(crate) mod plugins;
@@ -66,6 +67,7 @@ impl Suite {
             Self::Vpn => &vpn::NEEDS,
             Self::Upgrade => &upgrade::NEEDS,
             Self::Whereabouts => &whereabouts::NEEDS,
+            Self::Kubevirt => &kubevirt::NEEDS,
             Self::Bench => options.needs(),
         }
     }
@@ -94,6 +96,7 @@ impl Suite {
             Self::Scale => scale::run(env, options, report),
             Self::Upgrade => upgrade::run(env, options, report),
             Self::Whereabouts => whereabouts::run(env, report),
+            Self::Kubevirt => kubevirt::run(env, report),
             Self::Bench => bench::run(env, &options.bench, options.peer.as_deref(), report),
         }
     }

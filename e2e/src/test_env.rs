@@ -28,6 +28,8 @@ pub(crate) struct TestEnv {
     pub(crate) upstream: PathBuf,
     /// The program of whereabouts.
     pub(crate) whereabouts: PathBuf,
+    /// The directory of `KubeVirt`'s programs.
+    pub(crate) kubevirt: PathBuf,
     /// Held for the run: network namespaces have fixed names, so a machine has one run at a time.
     _lock: File,
 }
@@ -62,6 +64,7 @@ impl TestEnv {
             plugins: home.join("tools/cni"),
             upstream: home.join("tools/multus"),
             whereabouts: home.join("tools/whereabouts/cmd"),
+            kubevirt: home.join("tools/kubevirt"),
             _lock: lock,
         })
     }

@@ -172,6 +172,7 @@ fn long(install: bool) -> anyhow::Result<()> {
     one(e2e::Suite::Rules, &["--old-kernel"])?;
     one(e2e::Suite::Upgrade, &[])?;
     one(e2e::Suite::Whereabouts, &[])?;
+    one(e2e::Suite::Kubevirt, &[])?;
     if has_wireguard()? {
         one(e2e::Suite::Vpn, &["--case", WIREGUARD])?;
     } else {

@@ -1,0 +1,552 @@
+//! Suite `kubevirt`: the controller of `KubeVirt` plugs networks into running machines, unplugs them and moves machines, on nodes with our
+//! release. A sleeping program is every guest, and a stub is virt-handler.
+
+mod plumbing;
+mod virt_handler;
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::{Value, json};
+
+use self::virt_handler::VirtHandler;
+use super::{
+    cluster::ClusterFixture,
+    upgrade::published_release::{CRD_NAME, NAME},
+};
+use crate::{
+    cluster::Cluster,
+    control_plane::{Components, objects},
+    node::{
+        inspect::nothing_left,
+        layout::{ContainerdVersion, Layout},
+        runtime::NodePlugins,
+    },
+    programs::{Module, Needs, image::Image},
+    report::{Checked, Report, say},
+    sh,
+    test_env::{self, TestEnv},
+};
+
+pub(crate) const NEEDS: Needs = Needs {
+    debian: super::cri::NEEDS.debian,
+    modules: &[
+        Module::Containerd,
+        Module::Helm,
+        Module::Kubernetes,
+        Module::Kubevirt,
+    ],
+};
+
+const NODES: &[(Layout, ContainerdVersion)] = &[
+    (Layout::Rke2, ContainerdVersion::V2),
+    (Layout::K3s, ContainerdVersion::V1),
+];
+/// The image of every launcher.
+const LAUNCHER: &str = "e2e.invalid/virt-launcher:1";
+/// What virt-controller starts in it.
+const MONITOR: &str = "/usr/bin/virt-launcher-monitor";
+/// Sleeps until it is told to end.
+const SLEEPING: &str = "#!/bin/sh\ntrap 'exit 0' TERM\nsleep 2147483647 &\nwait\n";
+/// The namespace of virt-controller, and the name of its settings.
+const KUBEVIRT: &str = "kubevirt";
+/// A binding by a plugin, which is an element of the annotation without an interface.
+const BINDING: &str = "by-plugin";
+const BINDING_PLUGIN: &str = "passt-binding";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const MACHINE: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines/vm";
+const INSTANCE: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm";
+const MIGRATIONS: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancemigrations";
+const LAUNCHERS: &str = "/api/v1/namespaces/default/pods?labelSelector=vm.kubevirt.io/name=vm";
+const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
+/// Seconds after which virt-controller moves a machine whose pod has not got the interface.
+const PATIENCE: u64 = 15;
+
+pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
+    let cluster = report.check(
+        "two nodes whose only CNI plugins are those of the release are Ready",
+        || Cluster::with(env, NODES, Components::All, NodePlugins::Release),
+    )?;
+    let fixture = ClusterFixture { env, cluster };
+    report.check("Helm installs rke2-multus with hot plug", || {
+        fixture.import()?;
+        let cluster = &fixture.cluster;
+        cluster.install(&env.chart(CRD_NAME)?, CRD_NAME, &[])?;
+        let values = ["--set=dynamicNetworksController.enabled=true"];
+        cluster.install(&env.chart(NAME)?, NAME, &values)?;
+        fixture.wait_until_ready(NAME)
+    })?;
+    let handler = VirtHandler {
+        cluster: &fixture.cluster,
+        log: env.dir.join("log/virt-handler.log"),
+    };
+    let suite = Suite {
+        cluster: &fixture.cluster,
+        handler: &handler,
+    };
+    report.check("virt-controller is the leader", || {
+        suite.start_controller(env)
+    })?;
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| handler.run(&stop));
+        let checked = suite.check(report);
+        stop.store(true, Ordering::Relaxed);
+        checked
+    })
+}
+
+/// A network of the machine besides the one of its pod.
+#[derive(Clone, Copy)]
+struct Network<'a> {
+    name: &'a str,
+    definition: &'a str,
+    is_absent: bool,
+}
+
+impl<'a> Network<'a> {
+    fn new(name: &'a str, definition: &'a str) -> Self {
+        Self {
+            name,
+            definition,
+            is_absent: false,
+        }
+    }
+
+    fn absent(self) -> Self {
+        Self {
+            is_absent: true,
+            ..self
+        }
+    }
+
+    /// Returns the name that virt-controller gives its interface of the pod.
+    fn interface(&self) -> String {
+        let digest = test_env::sha256(self.name.as_bytes());
+        format!("pod{}", &digest[..11])
+    }
+}
+
+struct Suite<'a> {
+    cluster: &'a Cluster,
+    handler: &'a VirtHandler<'a>,
+}
+
+impl Suite<'_> {
+    fn check(&self, report: &mut Report) -> Checked {
+        let (lan, wire) = (
+            Network::new("office", "lan"),
+            Network::new("street", "wire"),
+        );
+        report.check("a machine runs whose binding is a plugin", || {
+            self.start_machine()
+        })?;
+        report.check("a bridge and a macvlan are plugged into it", || {
+            self.plug(&[], lan)?;
+            self.plug(&[lan], wire)?;
+            self.ensure_ports("br-lan", 1)
+        })?;
+        report.check(
+            "unplugged, they leave no link of the pod on the node",
+            || {
+                self.unplug(&[lan, wire])?;
+                self.ensure_ports("br-lan", 0)
+            },
+        )?;
+        report.check(
+            "a definition that changes under the machine changes neither its pod nor what unplugging detaches",
+            || self.change_definition(lan),
+        )?;
+        report.check(
+            "another definition for a network moves the machine, and both pods have their networks meanwhile",
+            || self.migrate(lan, Network::new("office", "yard")),
+        )?;
+        report.check("the machine is deleted, and nothing is left", || {
+            self.cluster
+                .kubectl(&["delete", "virtualmachine", "vm", "--timeout=90s"])?;
+            let mut members = self.cluster.members.iter();
+            members.try_for_each(|member| nothing_left(&member.node))
+        })
+    }
+
+    /// Starts virt-controller on the node of the control plane.
+    fn start_controller(&self, env: &TestEnv) -> anyhow::Result<()> {
+        let (cluster, node) = (self.cluster, self.cluster.server());
+        let definitions = sh::run(&mut node.command(env.kubevirt.join(KUBEVIRT)))?;
+        for definition in definitions.lines() {
+            let definition = serde_json::from_str(definition)?;
+            cluster.api.request("POST", DEFINITIONS, &definition)?;
+        }
+        cluster.kubectl(&[
+            "wait",
+            "--for=condition=Established",
+            "crd",
+            "--all",
+            "--timeout=60s",
+        ])?;
+        for member in &cluster.members {
+            let bin_dir = &member.runtime.paths.bin_dir;
+            // The program has the name of its package, `cmd`.
+            let plugin = member.node.path(&format!("{bin_dir}/{BINDING_PLUGIN}"));
+            fs::copy(env.kubevirt.join("cmd"), plugin)?;
+            member.runtime.import(&member.node, &launcher(env)?)?;
+        }
+        cluster.kubectl(&["create", "namespace", KUBEVIRT])?;
+        cluster.apply(&settings())?;
+        // The operator writes that it has installed everything; without it virt-controller has no settings.
+        let path =
+            format!("/apis/kubevirt.io/v1/namespaces/{KUBEVIRT}/kubevirts/{KUBEVIRT}/status");
+        let installed =
+            json!({"status": {"phase": "Deployed", "defaultArchitecture": test_env::arch()}});
+        cluster.api.request("PATCH", &path, &installed)?;
+        self.handler.prepare_nodes(&machine(&[]))?;
+        node.serve(
+            "virt-controller",
+            env.kubevirt.join("virt-controller"),
+            |command| {
+                command
+                    .arg("--kubeconfig")
+                    .arg(cluster.control.admin())
+                    .arg(format!("--launcher-image={LAUNCHER}"))
+            },
+        )?;
+        let path =
+            format!("/apis/coordination.k8s.io/v1/namespaces/{KUBEVIRT}/leases/virt-controller");
+        sh::until(60, "virt-controller has its lease", || {
+            let lease = cluster.api.request("GET", &path, &Value::Null)?.json()?;
+            ensure!(
+                lease["spec"]["holderIdentity"].is_string(),
+                "nobody holds it"
+            );
+            Ok(())
+        })
+    }
+
+    fn start_machine(&self) -> anyhow::Result<()> {
+        self.cluster.apply(&[machine(&[])])?;
+        sh::until(90, "the machine runs", || {
+            let phase = self.instance()?["status"]["phase"].clone();
+            ensure!(phase == "Running", "it is {phase}");
+            Ok(())
+        })
+        .with_context(|| self.events())?;
+        let pod = self.launcher()?;
+        let node = plumbing::of(self.cluster, &pod)?.node;
+        let state = "/var/lib/cni/multus";
+        let attached = node.run(&[
+            "grep",
+            "--recursive",
+            "--files-with-matches",
+            BINDING_PLUGIN,
+            state,
+        ]);
+        attached.context("the binding's plugin did not run")?;
+        // An entry for it, of an interface `net1`, would make virt-controller count the names of the others.
+        let interfaces = interfaces(&pod)?;
+        ensure!(interfaces.len() == 1, "the status has {interfaces:?}");
+        Ok(())
+    }
+
+    /// Adds a network to a machine that has these; prints how long the pod's annotation was ahead of its status.
+    fn plug(&self, present: &[Network], added: Network) -> anyhow::Result<()> {
+        self.set_networks(&[present, &[added]].concat())?;
+        let (pod, interface) = (self.launcher()?, added.interface());
+        let name = objects::name(&pod)?;
+        let planned = when(|| {
+            let pod = self.cluster.pod(name)?;
+            let request = pod["metadata"]["annotations"][NETWORKS].as_str();
+            Ok(request.is_some_and(|text| text.contains(&interface)))
+        });
+        let planned = planned.context("virt-controller does not change the annotation")?;
+        let attached = when(|| {
+            let found = interfaces(&self.cluster.pod(name)?)?;
+            Ok(found.contains(&(format!("default/{}", added.definition), interface.clone())))
+        });
+        let attached = attached.context("the interface is not in the network status")?;
+        let milliseconds = attached.duration_since(planned).as_millis();
+        say(&format!("        {}: {milliseconds} ms", added.definition));
+        sh::until(PATIENCE, "the machine has the interface", || {
+            self.ensure_not_to_be_moved()?;
+            let source = self.source_of(added.name)?;
+            ensure!(
+                source == "domain, multus-status",
+                "the interface is of {source:?}"
+            );
+            let pod = plumbing::of(self.cluster, &self.cluster.pod(name)?)?;
+            let renamed = format!("{}-nic", interface.trim_start_matches("pod"));
+            let is_port =
+                |(link, bridge): &(String, String)| *link == renamed && bridge.starts_with("k6t-");
+            ensure!(
+                pod.links()?.iter().any(is_port),
+                "{renamed} is no port of the machine's bridge"
+            );
+            Ok(())
+        })
+    }
+
+    /// Takes networks from the machine.
+    fn unplug(&self, removed: &[Network]) -> anyhow::Result<()> {
+        let absent: Vec<_> = removed.iter().map(|network| network.absent()).collect();
+        self.set_networks(&absent)?;
+        sh::until(60, "the machine has lost the interfaces", || {
+            self.ensure_not_to_be_moved()?;
+            let networks = self.instance()?["spec"]["networks"].clone();
+            ensure!(
+                networks.as_array().is_some_and(|all| all.len() == 1),
+                "it has {networks}"
+            );
+            let found = interfaces(&self.launcher()?)?;
+            ensure!(found.len() == 1, "the status has {found:?}");
+            Ok(())
+        })
+    }
+
+    fn change_definition(&self, network: Network) -> anyhow::Result<()> {
+        self.plug(&[], network)?;
+        let before = self.launcher()?["metadata"]["annotations"].clone();
+        self.cluster
+            .apply(&[bridge(network.definition, "br-other")])?;
+        let after = self.launcher()?["metadata"]["annotations"].clone();
+        ensure!(before == after, "the pod has changed: {after}");
+        self.unplug(&[network])?;
+        self.ensure_ports("br-lan", 0)?;
+        // Plugged again, the machine gets what the definition says now.
+        self.plug(&[], network)?;
+        self.ensure_ports("br-other", 1)
+    }
+
+    /// Changes the definition of a network, and moves the machine.
+    fn migrate(&self, from: Network, to: Network) -> anyhow::Result<()> {
+        let source = self.launcher()?;
+        self.set_networks(&[to])?;
+        sh::until(
+            PATIENCE,
+            "virt-controller wants to move the machine",
+            || {
+                ensure!(self.is_to_be_moved()?, "it does not");
+                Ok(())
+            },
+        )?;
+        let migration = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
+            "metadata": {"name": "move", "namespace": "default"}, "spec": {"vmiName": "vm"},
+        });
+        self.cluster.apply(&[migration])?;
+        sh::until(120, "the machine has moved", || {
+            let path = format!("{MIGRATIONS}/move");
+            let migration = self
+                .cluster
+                .api
+                .request("GET", &path, &Value::Null)?
+                .json()?;
+            let phase = &migration["status"]["phase"];
+            ensure!(phase == "Succeeded", "the migration is {phase}");
+            Ok(())
+        })?;
+        let target = self.launcher()?;
+        let source = self.cluster.pod(objects::name(&source)?)?;
+        for (pod, network) in [(&source, from), (&target, to)] {
+            let expected = (
+                format!("default/{}", network.definition),
+                network.interface(),
+            );
+            let found = interfaces(pod)?;
+            ensure!(
+                found.contains(&expected),
+                "instead of {expected:?} there is {found:?}"
+            );
+        }
+        let nodes = [&source, &target].map(|pod| pod["spec"]["nodeName"].clone());
+        ensure!(nodes[0] != nodes[1], "both pods are on {}", nodes[0]);
+        let left = plumbing::of(self.cluster, &source)?.node;
+        self.handler.end_launcher(objects::name(&source)?)?;
+        nothing_left(left)?;
+        sh::until(PATIENCE, "the machine has its interface again", || {
+            let source = self.source_of(to.name)?;
+            ensure!(
+                source == "domain, multus-status",
+                "the interface is of {source:?}"
+            );
+            ensure!(!self.is_to_be_moved()?, "it is to be moved again");
+            Ok(())
+        })
+    }
+
+    /// Fails unless a bridge has so many ports on the node of the machine's pod; without the bridge it has none.
+    fn ensure_ports(&self, bridge: &str, count: usize) -> anyhow::Result<()> {
+        let node = plumbing::of(self.cluster, &self.launcher()?)?.node;
+        let links: Value = serde_json::from_str(&node.run(&["ip", "-json", "link"])?)?;
+        let links = links.as_array().into_iter().flatten();
+        let ports = links.filter(|link| link["master"] == bridge).count();
+        ensure!(
+            ports == count,
+            "{bridge} has {ports} ports instead of {count}"
+        );
+        Ok(())
+    }
+
+    /// Returns the events of all pods, which say why one does not start.
+    fn events(&self) -> String {
+        let list = ["get", "events", "--field-selector=involvedObject.kind=Pod"];
+        self.cluster.kubectl(&list).unwrap_or_default()
+    }
+
+    fn set_networks(&self, networks: &[Network]) -> anyhow::Result<()> {
+        let template = &machine(networks)["spec"]["template"];
+        let interfaces = &template["spec"]["domain"]["devices"]["interfaces"];
+        let change = json!({"spec": {"template": {"spec": {
+            "networks": template["spec"]["networks"],
+            "domain": {"devices": {"interfaces": interfaces}},
+        }}}});
+        self.cluster.api.request("PATCH", MACHINE, &change)?;
+        Ok(())
+    }
+
+    fn instance(&self) -> anyhow::Result<Value> {
+        self.cluster
+            .api
+            .request("GET", INSTANCE, &Value::Null)?
+            .json()
+    }
+
+    /// Returns the pod in which the machine is.
+    fn launcher(&self) -> anyhow::Result<Value> {
+        let node = self.instance()?["status"]["nodeName"].clone();
+        let pods = self
+            .cluster
+            .api
+            .request("GET", LAUNCHERS, &Value::Null)?
+            .json()?;
+        let pods = pods["items"].as_array().context("it is a list")?;
+        let pod = pods.iter().find(|pod| pod["spec"]["nodeName"] == node);
+        pod.cloned().context("the machine has no pod")
+    }
+
+    /// Returns who reports an interface of the machine.
+    fn source_of(&self, network: &str) -> anyhow::Result<String> {
+        let instance = self.instance()?;
+        let mut interfaces = instance["status"]["interfaces"]
+            .as_array()
+            .into_iter()
+            .flatten();
+        let interface = interfaces.find(|interface| interface["name"] == network);
+        let interface = interface.context("the machine's status has no such interface")?;
+        Ok(interface["infoSource"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned())
+    }
+
+    fn is_to_be_moved(&self) -> anyhow::Result<bool> {
+        let instance = self.instance()?;
+        let mut conditions = instance["status"]["conditions"]
+            .as_array()
+            .into_iter()
+            .flatten();
+        Ok(conditions.any(|one| one["type"] == "MigrationRequired" && one["status"] == "True"))
+    }
+
+    fn ensure_not_to_be_moved(&self) -> anyhow::Result<()> {
+        if self.is_to_be_moved()? {
+            bail!("virt-controller wants to move the machine");
+        }
+        Ok(())
+    }
+}
+
+/// Returns the instant at which a condition holds; it is asked without a pause.
+fn when(mut holds: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<Instant> {
+    let end = Instant::now() + Duration::from_secs(PATIENCE);
+    while !holds()? {
+        ensure!(Instant::now() < end, "not within {PATIENCE} s");
+    }
+    Ok(Instant::now())
+}
+
+/// Returns the definition and interface of each entry of a pod's network status.
+fn interfaces(pod: &Value) -> anyhow::Result<Vec<(String, String)>> {
+    let entries = objects::status(pod)?.into_iter();
+    Ok(entries
+        .map(|(name, interface, _)| (name, interface))
+        .collect())
+}
+
+/// Builds the image of the launchers; returns its archive.
+fn launcher(env: &TestEnv) -> anyhow::Result<PathBuf> {
+    let program = env.dir.join("sleeping");
+    fs::write(&program, SLEEPING)?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    let image = Image {
+        name: "virt-launcher",
+        references: &[LAUNCHER.to_owned()],
+        programs: &[(program, MONITOR)],
+        entrypoint: &[MONITOR],
+        user: "",
+    };
+    image.archive(env)
+}
+
+/// Returns a definition of a bridge.
+fn bridge(name: &str, link: &str) -> Value {
+    let config = json!({"cniVersion": "1.0.0", "name": name, "type": "bridge", "bridge": link});
+    objects::network(name, &config)
+}
+
+/// Returns the definitions, and the settings of virt-controller.
+fn settings() -> Vec<Value> {
+    let wire = json!({"cniVersion": "1.0.0", "name": "wire", "type": "macvlan", "master": "eth0"});
+    let binding = json!({"cniVersion": "1.0.0", "name": BINDING, "type": BINDING_PLUGIN});
+    let configuration = json!({
+        "developerConfiguration": {"useEmulation": true, "featureGates": ["LiveUpdateNADRef"]},
+        "network": {"binding": {BINDING: {"networkAttachmentDefinition": format!("default/{BINDING}")}}},
+    });
+    vec![
+        bridge("lan", "br-lan"),
+        bridge("yard", "br-yard"),
+        objects::network("wire", &wire),
+        objects::network(BINDING, &binding),
+        json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "KubeVirt",
+            "metadata": {"name": KUBEVIRT, "namespace": KUBEVIRT},
+            "spec": {"imagePullPolicy": "Never", "configuration": configuration},
+        }),
+    ]
+}
+
+/// Returns the machine, with these networks besides the one of its pod.
+fn machine(further: &[Network]) -> Value {
+    let mut interfaces = vec![json!({"name": "default", "binding": {"name": BINDING}})];
+    let mut networks = vec![json!({"name": "default", "pod": {}})];
+    for network in further {
+        let mut interface = json!({"name": network.name, "bridge": {}});
+        if network.is_absent {
+            interface["state"] = "absent".into();
+        }
+        interfaces.push(interface);
+        networks.push(json!({"name": network.name, "multus": {"networkName": network.definition}}));
+    }
+    json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "vm", "namespace": "default"},
+        "spec": {"runStrategy": "Always", "template": {"metadata": {"labels": {"app": "vm"}}, "spec": {
+            "architecture": test_env::arch(),
+            "terminationGracePeriodSeconds": 0,
+            "networks": networks,
+            "domain": {
+                "cpu": {"model": "qemu64"},
+                "machine": {"type": "q35"},
+                "resources": {"requests": {"memory": "16Mi"}},
+                "devices": {
+                    "autoattachGraphicsDevice": false, "autoattachMemBalloon": false, "autoattachSerialConsole": false,
+                    "interfaces": interfaces,
+                },
+            },
+        }}},
+    })
+}
