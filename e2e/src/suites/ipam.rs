@@ -501,6 +501,15 @@ fn come_and_go(
 /// A DEL of a pool that was on the disk, and not done, is not on an older one, and the pool does not say which node has an address. Sends such
 /// DELs again, where the reconciler of whereabouts would free the address. Returns how many; fails for nodes that lost no disk.
 fn end_again(fleet: &Fleet, history: &History) -> anyhow::Result<usize> {
+    // Pods that were given an address by a machine which lost its power before anybody heard of it.
+    for member in &fleet.members {
+        for record in member.documents("whereabouts")? {
+            if record["state"] == "given" {
+                let container = record["container"].as_str();
+                member.del_container(container.context("a record has a container")?)?;
+            }
+        }
+    }
     sh::until(
         CLEAN_WITHIN,
         "the nodes have done all DELs of pools",
