@@ -203,7 +203,7 @@ fn build(module: Module, tools: &Path, install: bool) -> anyhow::Result<()> {
         fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     };
     let pins = read("go.mod")?;
-    // What is built: the packages of a list, and a program of ours.
+    // A module builds the packages of a list, a program of ours, or both.
     let [list, program] = ["tools.go", "main.go"].map(|name| read(name).unwrap_or_default());
     let flags = module.flags(&pins)?;
     let stamp = format!("{pins}\n{list}{program}\n{}", flags.join(" "));

@@ -312,7 +312,7 @@ fn take_all(
     })
 }
 
-/// What each ADD takes where all addresses of a shared range are asked for at once, at first and once each node knows the range.
+/// Measures the ADDs of many nodes that request all addresses of a shared range at once: the first ones, and later ones.
 fn many_nodes(env: &TestEnv) -> anyhow::Result<()> {
     let fleet = Fleet::new(env, MANY_NODES)?;
     let range = json!({"type": "multus-ipam", "subnet": "10.30.0.0/24"});
@@ -501,7 +501,7 @@ fn come_and_go(
 /// A DEL of a pool that was on the disk, and not done, is not on an older one, and the pool does not say which node has an address. Sends such
 /// DELs again, where the reconciler of whereabouts would free the address. Returns how many; fails for nodes that lost no disk.
 fn end_again(fleet: &Fleet, history: &History) -> anyhow::Result<usize> {
-    // Pods that were given an address by a machine which lost its power before anybody heard of it.
+    // The history has no use of an address whose machine lost its power meanwhile.
     for member in &fleet.members {
         for record in member.documents("whereabouts")? {
             if record["state"] == "given" {

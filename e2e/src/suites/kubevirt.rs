@@ -51,9 +51,9 @@ const NODES: &[(Layout, ContainerdVersion)] = &[
 ];
 /// The image of every launcher.
 const LAUNCHER: &str = "e2e.invalid/virt-launcher:1";
-/// What virt-controller starts in it.
+/// The program that virt-controller starts in the image.
 const MONITOR: &str = "/usr/bin/virt-launcher-monitor";
-/// Sleeps until it is told to end.
+/// A script that sleeps until it gets SIGTERM.
 const SLEEPING: &str = "#!/bin/sh\ntrap 'exit 0' TERM\nsleep 2147483647 &\nwait\n";
 /// The namespace of virt-controller, and the name of its settings.
 const KUBEVIRT: &str = "kubevirt";
@@ -223,7 +223,7 @@ impl Suite<'_> {
             let lease = cluster.api.request("GET", &path, &Value::Null)?.json()?;
             ensure!(
                 lease["spec"]["holderIdentity"].is_string(),
-                "nobody holds it"
+                "the lease has no holder"
             );
             Ok(())
         })
@@ -461,7 +461,7 @@ impl Suite<'_> {
     }
 }
 
-/// Returns the instant at which a condition holds; it is asked without a pause.
+/// Returns the instant at which a condition holds, which is checked without a pause.
 fn when(mut holds: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<Instant> {
     let end = Instant::now() + Duration::from_secs(PATIENCE);
     while !holds()? {

@@ -1,7 +1,6 @@
 //! Threads that take turns, one request at a time, and what becomes of each request.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Scope, ScopedJoinHandle};
 
@@ -179,7 +178,7 @@ impl Choices {
     }
 
     /// Returns the choices of this history that were not the first.
-    pub(in crate::service) fn unusual(&self) -> BTreeSet<(usize, usize)> {
+    pub(in crate::service) fn unusual(&self) -> Vec<(usize, usize)> {
         let made = self.made.iter().enumerate();
         made.filter(|(_, (chosen, _))| *chosen > 0)
             .map(|(at, (chosen, _))| (at, *chosen))

@@ -169,7 +169,7 @@ impl<'a> History<'a> {
                 self.nodes[at].boot += 1;
                 self.nodes[at].restart(self.world, self.times);
             }
-            13 => self.land(),
+            13 => self.world.land(),
             14..16 => self.nodes[at].work(),
             _ => {
                 let fates = [Fate::Lost, Fate::Late, Fate::Away];
@@ -181,14 +181,8 @@ impl<'a> History<'a> {
         assert_eq!(conflicts, 0, "step {step} of {}", self.seed);
     }
 
-    fn land(&self) {
-        self.world.cluster.land();
-        self.world.server.land();
-    }
-
     /// Everything that nobody uses is free when the pools are where they were.
     fn end(mut self) {
-        self.land();
         self.world.bring_back(&self.nodes);
         for (at, pod, range) in std::mem::take(&mut self.uses).into_values() {
             self.nodes[at].del(&pod, &ranges()[range]);
@@ -198,8 +192,15 @@ impl<'a> History<'a> {
 }
 
 impl World {
-    /// Moves everything back into pools.
+    /// Makes the writes that were delayed.
+    pub(super) fn land(&self) {
+        self.cluster.land();
+        self.server.land();
+    }
+
+    /// Makes the writes that were delayed, and moves everything back into pools.
     pub(super) fn bring_back(&self, nodes: &[Node]) {
+        self.land();
         if self.all_pools().is_empty() {
             return;
         }

@@ -53,8 +53,8 @@ struct History<'a> {
     /// The pods with the addresses that they use.
     uses: Mutex<BTreeMap<String, &'static str>>,
     choices: &'a Mutex<Choices>,
-    /// The requests so far.
-    told: Mutex<Vec<String>>,
+    /// The requests so far, each with its thread and its fate.
+    requests: Mutex<Vec<String>>,
 }
 
 impl<'a> History<'a> {
@@ -73,7 +73,7 @@ impl<'a> History<'a> {
             uses: Mutex::default(),
             world,
             choices,
-            told: Mutex::default(),
+            requests: Mutex::default(),
         };
         for (place, pod) in ["old", "other"].into_iter().enumerate() {
             history.act(place, Add(pod));
@@ -96,7 +96,7 @@ impl<'a> History<'a> {
                 match self.world.add(NODES[place], both, pod, &self.ipam) {
                     Ok(address) => {
                         let other = self.uses.lock().unwrap().insert(address, pod);
-                        assert_eq!(other, None, "{}", self.told());
+                        assert_eq!(other, None, "{}", self.description());
                     }
                     // The runtime deletes a container that has failed.
                     Err(_) => self.nodes[place].del(pod, &self.ipam),
@@ -108,7 +108,7 @@ impl<'a> History<'a> {
             }
             Work => self.nodes[place].work(),
             Adopt | Return => {
-                // Whoever runs it runs it again when it has failed.
+                // A user runs a command again that has failed.
                 for _ in 0..3 {
                     let report = if matches!(act, Adopt) {
                         ready(mover::adopt(&self.world, MEANT))
@@ -123,19 +123,19 @@ impl<'a> History<'a> {
         }
     }
 
-    /// Returns the requests of this history, and the choices by which it is found.
-    fn told(&self) -> String {
+    /// Returns the requests of this history, and the choices that lead to it.
+    fn description(&self) -> String {
         let choices = self.choices.lock().unwrap().unusual();
-        let told = self.told.lock().unwrap().join("\n");
-        format!("choices {choices:?}:\n{told}")
+        let requests = self.requests.lock().unwrap().join("\n");
+        format!("choices {choices:?}:\n{requests}")
     }
 
-    fn tell(&self, place: usize, fate: Fate) {
+    fn note(&self, place: usize, fate: Fate) {
         let (of_pools, of_blocks) = (self.world.cluster.requests(), self.world.server.requests());
-        let who = NODES.get(place).unwrap_or(&"command");
-        let requests = [of_pools, of_blocks].concat().join(", ");
-        let told = &mut self.told.lock().unwrap();
-        told.push(format!("{who}: {requests} {fate:?}"));
+        let thread = NODES.get(place).unwrap_or(&"command");
+        let made = [of_pools, of_blocks].concat().join(", ");
+        let mut requests = self.requests.lock().unwrap();
+        requests.push(format!("{thread}: {made} {fate:?}"));
     }
 
     fn run(&self, case: &Case, bounds: Bounds) {
@@ -185,8 +185,9 @@ impl<'a> History<'a> {
                 choices.choose(lands + usize::from(is_late && left.switches > 0))
             };
             if chosen == lands {
-                self.land();
-                self.told.lock().unwrap().push("it lands".to_owned());
+                self.world.land();
+                let landed = "late writes are made".to_owned();
+                self.requests.lock().unwrap().push(landed);
                 is_late = false;
                 left.switches -= 1;
                 continue;
@@ -197,18 +198,12 @@ impl<'a> History<'a> {
             is_late |= fate == Fate::Late;
             current = place;
             turns.go(place, fate);
-            self.tell(place, fate);
+            self.note(place, fate);
         }
-    }
-
-    fn land(&self) {
-        self.world.cluster.land();
-        self.world.server.land();
     }
 
     /// Every pod has kept its address, and what nobody uses is free.
     fn end(mut self) {
-        self.land();
         self.world.bring_back(&self.nodes);
         let (entries, reservations) = self.world.cluster.taken();
         for (address, pod) in self.uses.lock().unwrap().iter() {
@@ -217,26 +212,21 @@ impl<'a> History<'a> {
             let entry = format!("{number} shop/{pod} {pod}");
             let reservation = format!("{address} shop/{pod}");
             let is_there = entries.contains(&entry) && reservations.contains(&reservation);
-            let told = self.told();
-            assert!(is_there, "{entry}: {entries:?}, {reservations:?}, {told}");
+            assert!(
+                is_there,
+                "{entry}: {entries:?}, {reservations:?}, {}",
+                self.description()
+            );
         }
-        for (place, name) in NODES.into_iter().enumerate() {
-            let pods: Vec<_> = self
-                .world
-                .pods
-                .lock()
-                .unwrap()
-                .clone()
-                .into_iter()
-                .collect();
-            for (pod, _) in pods.iter().filter(|(_, of)| of.node == name) {
-                self.nodes[place].del(pod.trim_start_matches("shop/"), &self.ipam);
-            }
+        let pods = self.world.pods.lock().unwrap().clone();
+        for (pod, of) in &pods {
+            let place = NODES.iter().position(|name| **name == *of.node).unwrap();
+            self.nodes[place].del(pod.trim_start_matches("shop/"), &self.ipam);
         }
         let conflicts = self.nodes.iter().map(|node| node.both.take_conflicts());
-        assert_eq!(conflicts.sum::<u64>(), 0, "{}", self.told());
-        let told = self.told();
-        self.world.assert_free(&mut self.nodes, &told);
+        assert_eq!(conflicts.sum::<u64>(), 0, "{}", self.description());
+        let description = self.description();
+        self.world.assert_free(&mut self.nodes, &description);
     }
 }
 
