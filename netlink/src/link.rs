@@ -36,6 +36,11 @@ pub const IFLA_INFO_KIND: u16 = 1;
 pub const IFLA_INFO_DATA: u16 = 2;
 const IFLA_INFO_SLAVE_KIND: u16 = 4;
 
+/// The beginning of an alias that names an attachment.
+const ATTACHMENT: &str = "cni:";
+/// The longest alias in bytes (`IFALIASZ` with its zero).
+const ALIAS_LIMIT: usize = 255;
+
 /// The flag of a link that is up (`linux/if.h`).
 pub const IFF_UP: u32 = 0x1;
 
@@ -69,8 +74,10 @@ pub struct Link {
     pub tx_queue: u32,
     /// How many users hold it promiscuous.
     pub promiscuity: u32,
-    /// Its alias, as `ip link set alias` writes it.
+    /// Its alias, as `ip link set alias` writes it, unless that names an attachment.
     pub alias: String,
+    /// The attachment that the link was made for: the text of [`attachment_alias`]; empty without.
+    pub attachment: String,
     /// The kind of a virtual link (`macvlan`); empty for hardware.
     pub kind: String,
     /// The attributes that its kind has.
@@ -133,7 +140,16 @@ impl Link {
                 IFLA_MASTER => link.master = u32_at(value, 0).filter(|index| *index != 0),
                 IFLA_TXQLEN => link.tx_queue = u32_at(value, 0).unwrap_or_default(),
                 IFLA_PROMISCUITY => link.promiscuity = u32_at(value, 0).unwrap_or_default(),
-                IFLA_IFALIAS => link.alias = text(value),
+                IFLA_IFALIAS => {
+                    let alias = text(value);
+                    let names_attachment = alias.starts_with(ATTACHMENT);
+                    let place = if names_attachment {
+                        &mut link.attachment
+                    } else {
+                        &mut link.alias
+                    };
+                    *place = alias;
+                }
                 IFLA_PARENT_DEV_NAME => link.device = text(value),
                 IFLA_PROP_LIST => {
                     let properties = Attributes(value);
@@ -150,6 +166,17 @@ impl Link {
             }
         }
         Some(link)
+    }
+}
+
+/// Returns the alias of a link that is made for an attachment, by which it is found when the pod has given it another name: `KubeVirt` does.
+/// Empty when a container's id is too long for it.
+pub fn attachment_alias(container: &str, ifname: &str) -> String {
+    let alias = [ATTACHMENT, container, ":", ifname].concat();
+    if alias.len() > ALIAS_LIMIT {
+        String::new()
+    } else {
+        alias
     }
 }
 
@@ -177,6 +204,21 @@ mod tests {
         for other in [0xfffe, 772] {
             assert!(!link(other).is_ethernet());
         }
+    }
+
+    #[test]
+    fn an_alias_is_somebodys_or_names_the_attachment() {
+        let read = |alias: &str| {
+            let mut message = Message::new(RTM_NEWLINK, 0, &[0; 16]);
+            message.put(IFLA_IFALIAS, alias.as_bytes());
+            let link = Link::parse(&message.finish(0, 1)[16..]).unwrap();
+            (link.alias, link.attachment)
+        };
+        assert_eq!(read("uplink"), ("uplink".to_owned(), String::new()));
+        let ours = attachment_alias("3f2a", "net1");
+        assert_eq!(read(&ours), (String::new(), "cni:3f2a:net1".to_owned()));
+        assert_eq!(attachment_alias(&"3".repeat(246), "net1").len(), 255);
+        assert_eq!(attachment_alias(&"3".repeat(247), "net1"), "");
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
         Some(master) => named_master(&mut parents, &master)?,
         None => parents.link_of_default_route()?,
     };
-    let link = parents.create(&parent, KIND, &call.ifname, |name, netns| {
+    let link = parents.create(&parent, KIND, call, |name, netns| {
         request(name, parent.index, mode, config.mtu, netns)
     })?;
     let interface = single::made_interface(call, link.mac_text());

@@ -39,7 +39,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
     let mut parents = Parents::open(call, config.link_in_container)?;
     let (config, parent) = load(call, &mut parents, config)?;
     let (mode, mac) = (MODES.parse(&config.mode)?, config.mac_bytes()?);
-    let link = parents.create(&parent, KIND, &call.ifname, |name, netns| {
+    let link = parents.create(&parent, KIND, call, |name, netns| {
         let link = NewLink {
             name,
             kind: KIND,

@@ -5,7 +5,7 @@ use cni::CniError;
 use crate::attachment::{Container, link_by_name, random_veth_name};
 use crate::call::Call;
 use crate::error::{Context, Result, bail, failure};
-use crate::kernel::link::Link;
+use crate::kernel::link::{Link, attachment_alias};
 use crate::kernel::route::RT_TABLE_MAIN;
 use crate::kernel::{Message, Netlink};
 
@@ -55,12 +55,13 @@ impl Parents {
     /// Creates a link of the container on `parent`. `request` makes the request of a name and the descriptor of the container's
     /// namespace.
     ///
-    /// The link gets its name afterwards: the kernel wants the first one free in the namespace of the link below as well.
+    /// The link gets its name afterwards: the kernel wants the first one free in the namespace of the link below as well. Its alias names the
+    /// attachment.
     pub(super) fn create(
         &mut self,
         parent: &Link,
         kind: &str,
-        ifname: &str,
+        call: &Call,
         request: impl FnOnce(&str, u32) -> Message,
     ) -> Result<Link> {
         let temporary = random_veth_name()?;
@@ -71,7 +72,9 @@ impl Parents {
             .map_err(|error| with_cure(error, kind, parent))?;
         let link = self.container.link(&temporary)?;
         let netlink = &mut self.container.netlink;
-        if let Err(error) = netlink.rename(link.index, ifname) {
+        let ifname = &call.ifname;
+        let alias = attachment_alias(&call.container_id, ifname);
+        if let Err(error) = netlink.rename_with_alias(link.index, ifname, &alias) {
             // The error that is reported is the first one.
             let _ = netlink.delete_link(link.index);
             bail!("failed to rename {kind} to {ifname:?}: {error}");

@@ -4,11 +4,11 @@ use cni::CniResult;
 use cni::types::{Dns, Interface};
 use serde::Deserialize;
 
-use crate::attachment::Container;
+use crate::attachment::{Container, remove_link};
 use crate::call::Call;
 use crate::config::IpamConfig;
-use crate::error::{Result, failure, or_undo};
-use crate::kernel::link::Link;
+use crate::error::{Context as _, Result, failure, or_undo};
+use crate::kernel::link::{Link, attachment_alias};
 use crate::kernel::sysctl;
 
 /// The part of a configuration that STATUS and GC concern.
@@ -79,22 +79,30 @@ pub(super) fn configure(
 /// The parameters for both families.
 pub(super) const NOTIFY: [(&str, &str); 2] = [("ipv4", "arp_notify"), ("ipv6", "ndisc_notify")];
 
-/// DEL: gives the addresses back and deletes the interface; neither keeps the other from being done. A link of another kind, which the
-/// pod or somebody else has put under the name, stays.
+/// DEL: gives the addresses back and deletes the interface; neither keeps the other from being done.
 pub(super) fn delete(call: &Call, ipam: &IpamConfig, kind: &str) -> Result<()> {
     let released = ipam.del(call);
-    if let Some(mut container) = Container::open_if_present(&call.netns)?
-        && !has_other_kind(&mut container, &call.ifname, kind)
-    {
-        container.delete_link(&call.ifname)?;
+    if let Some(mut container) = Container::open_if_present(&call.netns)? {
+        let links = container.netlink.links();
+        let links = links.context(|| "failed to list links".to_owned())?;
+        if let Some(link) = own_link(&links, call, kind) {
+            remove_link(&mut container.netlink, link)?;
+        }
     }
     released
 }
 
-/// Returns whether the link of this name is one that the plugin has not made.
-fn has_other_kind(container: &mut Container, name: &str, kind: &str) -> bool {
-    let link = container.netlink.link_by_name(name);
-    link.is_ok_and(|link| link.kind != kind)
+/// Returns the link that was made for the attachment: its alias says so, whatever name the pod has given it; without an alias, as the
+/// reference makes it, its name counts. A link of another kind or attachment, which the pod has put under the name, is not the one.
+fn own_link<'a>(links: &'a [Link], call: &Call, kind: &str) -> Option<&'a Link> {
+    let attachment = attachment_alias(&call.container_id, &call.ifname);
+    let mut links = links.iter().filter(|link| link.kind == kind);
+    let is_named = |link: &&Link| link.attachment.is_empty() && link.is_named(&call.ifname);
+    let by_alias = |link: &&Link| !attachment.is_empty() && link.attachment == attachment;
+    links
+        .clone()
+        .find(by_alias)
+        .or_else(|| links.find(is_named))
 }
 
 /// STATUS: fails when the IPAM plugin could serve no ADD.
@@ -177,4 +185,40 @@ pub(super) fn check_addresses_and_routes(
 ) -> Result<()> {
     container.check_addresses(&call.ifname, &result.ips)?;
     container.check_routes(&result.routes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delete_finds_the_link_by_its_alias_and_without_one_by_its_name() {
+        let link = |name: &str, kind: &str, container: &str| Link {
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+            attachment: match container {
+                "" => String::new(),
+                id => attachment_alias(id, "net1"),
+            },
+            ..Link::default()
+        };
+        let call = Call {
+            ifname: "net1".to_owned(),
+            ..Call::with_config("{}", "")
+        };
+        let renamed = link("3f2a-nic", "macvlan", "pod");
+        let ours = link("net1", "macvlan", "pod");
+        let reference = link("net1", "macvlan", "");
+        let dummy = link("net1", "dummy", "");
+        let other = link("net1", "macvlan", "other");
+        for (links, expected) in [
+            (vec![dummy.clone(), renamed.clone()], Some(&renamed)),
+            (vec![other.clone(), renamed.clone()], Some(&renamed)),
+            (vec![ours.clone()], Some(&ours)),
+            (vec![reference.clone()], Some(&reference)),
+            (vec![dummy, other], None),
+        ] {
+            assert_eq!(own_link(&links, &call, "macvlan"), expected, "{links:?}");
+        }
+    }
 }

@@ -56,7 +56,7 @@ pub(crate) fn add(call: &Call) -> Result<CniResult> {
     let mut parents = Parents::open(call, config.link_in_container)?;
     let parent = parents.link(&config.master)?;
     let mtu = config.mtu(&parent)?;
-    let link = parents.create(&parent, KIND, &call.ifname, |name, netns| {
+    let link = parents.create(&parent, KIND, call, |name, netns| {
         request(name, parent.index, id, mtu, netns)
     })?;
     let interface = single::made_interface(call, link.mac_text());

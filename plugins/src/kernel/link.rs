@@ -6,7 +6,7 @@ use super::errno::Errno;
 use super::netns::Namespace;
 use super::socket::Netlink;
 
-pub(crate) use netlink::link::{IFF_UP, Link, mac_text};
+pub(crate) use netlink::link::{IFF_UP, Link, attachment_alias, mac_text};
 use netlink::link::{
     IFLA_ADDRESS, IFLA_ALT_IFNAME, IFLA_IFALIAS, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND,
     IFLA_LINK, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU, IFLA_TXQLEN, RTM_GETLINK, RTM_NEWLINK,
@@ -151,13 +151,6 @@ impl Netlink {
         })
     }
 
-    /// Changes the name; the link must be down on kernels before 6.2.
-    pub(crate) fn rename(&mut self, index: u32, name: &str) -> Result<(), Errno> {
-        self.set_attribute(index, |message| {
-            message.put_text(IFLA_IFNAME, name);
-        })
-    }
-
     pub(crate) fn set_tx_queue(&mut self, index: u32, length: u32) -> Result<(), Errno> {
         self.set_attribute(index, |message| {
             message.put_u32(IFLA_TXQLEN, length);
@@ -195,6 +188,7 @@ impl Netlink {
         })
     }
 
+    /// Changes the name and the alias; the link must be down on kernels before 6.2.
     pub(crate) fn rename_with_alias(
         &mut self,
         index: u32,

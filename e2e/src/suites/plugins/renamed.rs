@@ -74,6 +74,12 @@ fn rows() -> Vec<Row> {
             config: json!({"type": "host-device", "device": "enp0s31f6longname0"}),
             host: "ip link show nic0",
         },
+        Row {
+            name: "macvlan",
+            setup: device,
+            config: json!({"type": "macvlan", "master": "nic0", "ipam": leases}),
+            host: "ip link show nic0",
+        },
     ]
 }
 
