@@ -7,7 +7,7 @@ use std::fmt;
 
 /// The suites of `cargo xtask e2e` that run blocks of pages.
 pub const SUITES: &[&str] = &[
-    "airgap", "chart", "cluster", "k3s", "netns", "rke2", "upgrade", "vpn",
+    "airgap", "chart", "cluster", "k3s", "kubevirt", "netns", "rke2", "upgrade", "vpn",
 ];
 
 /// A block of code.

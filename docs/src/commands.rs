@@ -23,6 +23,7 @@ const COMMON: &[&str] = &[
     "git",
     "gpg",
     "install",
+    "ip",
     "mkdir",
     "mount",
     "openssl",

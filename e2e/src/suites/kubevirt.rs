@@ -29,6 +29,7 @@ use crate::{
         layout::{ContainerdVersion, Layout},
         runtime::NodePlugins,
     },
+    pages::Reader,
     programs::{Module, Needs, image::Image},
     report::{Checked, Report, say},
     sh,
@@ -68,6 +69,8 @@ const LAUNCHERS: &str = "/api/v1/namespaces/default/pods?labelSelector=vm.kubevi
 const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
 /// Seconds after which virt-controller moves a machine whose pod has not got the interface.
 const PATIENCE: u64 = 15;
+/// The page for people.
+const PAGE: &str = "docs/vms.md";
 
 pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
     let cluster = report.check(
@@ -88,6 +91,7 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
         log: env.dir.join("log/virt-handler.log"),
     };
     let suite = Suite {
+        fixture: &fixture,
         cluster: &fixture.cluster,
         handler: &handler,
     };
@@ -135,6 +139,7 @@ impl<'a> Network<'a> {
 }
 
 struct Suite<'a> {
+    fixture: &'a ClusterFixture<'a>,
     cluster: &'a Cluster,
     handler: &'a VirtHandler<'a>,
 }
@@ -148,16 +153,30 @@ impl Suite<'_> {
         report.check("a machine runs whose binding is a plugin", || {
             self.start_machine()
         })?;
+        report.check("docs/vms.md: a network is plugged and unplugged", || {
+            let reader = Reader::new(self.fixture.env, "kubevirt")?;
+            self.fixture.follow(&reader, PAGE, "plug")?;
+            self.ensure_plugged(Network::new("desk", "office"))?;
+            self.ensure_ports("br-office", 1)?;
+            self.fixture.follow(&reader, PAGE, "unplug")?;
+            self.ensure_unplugged()?;
+            self.ensure_ports("br-office", 0)?;
+            reader.ensure_all_followed()
+        })?;
         report.check("a bridge and a macvlan are plugged into it", || {
             self.plug(&[], lan)?;
             self.plug(&[lan], wire)?;
             self.ensure_ports("br-lan", 1)
         })?;
         report.check(
-            "unplugged, they leave no link of the pod on the node",
+            "unplugged, they leave no link in the pod and none on the node, and can be plugged again",
             || {
                 self.unplug(&[lan, wire])?;
-                self.ensure_ports("br-lan", 0)
+                self.ensure_no_plumbing()?;
+                self.ensure_ports("br-lan", 0)?;
+                self.plug(&[], wire)?;
+                self.unplug(&[wire])?;
+                self.ensure_no_plumbing()
             },
         )?;
         report.check(
@@ -257,6 +276,11 @@ impl Suite<'_> {
     /// Adds a network to a machine that has these; prints how long the pod's annotation was ahead of its status.
     fn plug(&self, present: &[Network], added: Network) -> anyhow::Result<()> {
         self.set_networks(&[present, &[added]].concat())?;
+        self.ensure_plugged(added)
+    }
+
+    /// Waits until a machine has a network that was just added to it.
+    fn ensure_plugged(&self, added: Network) -> anyhow::Result<()> {
         let (pod, interface) = (self.launcher()?, added.interface());
         let name = objects::name(&pod)?;
         let planned = when(|| {
@@ -295,6 +319,11 @@ impl Suite<'_> {
     fn unplug(&self, removed: &[Network]) -> anyhow::Result<()> {
         let absent: Vec<_> = removed.iter().map(|network| network.absent()).collect();
         self.set_networks(&absent)?;
+        self.ensure_unplugged()
+    }
+
+    /// Waits until a machine has no network besides that of its pod.
+    fn ensure_unplugged(&self) -> anyhow::Result<()> {
         sh::until(60, "the machine has lost the interfaces", || {
             self.ensure_not_to_be_moved()?;
             let networks = self.instance()?["spec"]["networks"].clone();
@@ -306,6 +335,14 @@ impl Suite<'_> {
             ensure!(found.len() == 1, "the status has {found:?}");
             Ok(())
         })
+    }
+
+    /// Fails while the machine's pod has a link with the name that `KubeVirt` gives an interface.
+    fn ensure_no_plumbing(&self) -> anyhow::Result<()> {
+        let links = plumbing::of(self.cluster, &self.launcher()?)?.links()?;
+        let left = links.iter().find(|(name, _)| name.ends_with("-nic"));
+        ensure!(left.is_none(), "the pod has {left:?}");
+        Ok(())
     }
 
     fn change_definition(&self, network: Network) -> anyhow::Result<()> {
