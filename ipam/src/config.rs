@@ -100,7 +100,7 @@ pub enum ConfigError {
     #[error("ipam.type: {0:?} is not served here; write \"multus-ipam\"")]
     Type(String),
     #[error(
-        "ipam.node_slice_size: slices of nodes are not served by multus-ipam yet; remove the key, or let whereabouts serve this network"
+        "ipam.node_slice_size: slices of nodes are those of one range; remove the others, or this key"
     )]
     NodeSlices,
     #[error("ipam: whereabouts gives no address of {subnet}, {why}; choose another range")]

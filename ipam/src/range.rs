@@ -149,6 +149,23 @@ impl Range {
         self.contains(address).then(narrowed)
     }
 
+    /// Returns what the range has of a part of its subnet, as a range of that part. `None` is nothing, or no part.
+    pub fn within(&self, part: Subnet) -> Option<Self> {
+        let mut narrowed = self.clone();
+        let (first, last) = (bits(part.first), bits(part.last()));
+        if !self.subnet.contains(part.first) || !self.subnet.contains(part.last()) {
+            return None;
+        }
+        if let Some(before) = first.checked_sub(1) {
+            narrowed.remove(0, before);
+        }
+        if let Some(behind) = last.checked_add(1) {
+            narrowed.remove(behind, u128::MAX);
+        }
+        narrowed.subnet = part;
+        narrowed.check().ok()
+    }
+
     /// Returns the subnet, whose prefix length the pod's address has.
     pub fn subnet(&self) -> Subnet {
         self.subnet

@@ -101,6 +101,14 @@ pub enum Failure {
         "the pools of whereabouts are being moved; kubectl multus ipam adopt or return goes on if it was interrupted"
     )]
     Moving,
+    #[error(
+        "NodeSlicePool {name} has no slice for node {node}: whereabouts' node-slice-controller makes it and gives slices to nodes, as long as there are some; start it, or take node_slice_size out of the definition"
+    )]
+    NoSlice { name: String, node: String },
+    #[error(
+        "the pools of whereabouts are in blocks, which have no slices of nodes: take node_slice_size out of the definition"
+    )]
+    SlicesInBlocks,
     #[error(transparent)]
     Block(#[from] ObjectError),
     #[error("{0}")]

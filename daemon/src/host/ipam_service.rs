@@ -118,7 +118,7 @@ fn serve(parts: &Parts, turn: &Turn) -> io::Result<()> {
     let times = Times::default();
     let guest = parts.whereabouts.as_ref().map(|namespace| {
         let records = Records::open(dir.join(GUEST_RECORDS))?;
-        Guest::resume(api(), records, namespace, times)
+        Guest::resume(api(), records, namespace, &parts.node, times)
     });
     let blocks = Service::resume(api(), Store::open(dir)?, &parts.node, times)?;
     let service = Arc::new(Services::new(blocks, guest.transpose()?));

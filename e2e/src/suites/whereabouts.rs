@@ -53,6 +53,11 @@ const SCALED_WHATEVER_CHANGED: &str =
     "statefulSet.Spec.Replicas = &newReplicas\n\tstatefulSet.ResourceVersion = \"\"\n";
 /// The specs of its own controllers, which are not there: addresses of pods that are gone are freed by the node of the pod.
 const SKIPPED: &str = "Pod cleanup controller|whereabouts-reconciler";
+/// The controller that gives nodes their slices, as a test.
+const SLICES: &str =
+    "package main\n\nimport \"testing\"\n\nfunc TestServe(*testing.T) { main() }\n";
+/// How many specs are about slices.
+const SLICED: u32 = 9;
 /// A program of ours with its functions.
 const CHOICE: &str = include_str!("whereabouts/choice_test.go");
 /// How many specs are left at least.
@@ -77,7 +82,6 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
             Ok(())
         },
     )?;
-    let program = programs.join("e2e.test");
     let cluster = report.check(
         "two nodes whose only CNI plugins are those of the release are Ready",
         || Cluster::with(env, NODES, Components::All, NodePlugins::Release),
@@ -96,18 +100,25 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
     report.check(
         "its tests pass, without those of its own controllers",
         || {
-            let mut tests = cluster.server().command_within(SECONDS, &program);
-            tests
-                .env("KUBECONFIG", cluster.control.admin())
-                .env("NUMBER_OF_COMPUTE_NODES", NODES.len().to_string())
-                .env("FILL_PERCENT_CAPACITY", FILL)
-                .args(["-ginkgo.noColor", "-ginkgo.v"])
-                .arg(format!("-ginkgo.skip={SKIPPED}"));
-            let output = sh::run(&mut tests)?;
-            let passed = passed(&output).context("the tests print how many have passed")?;
-            say(&format!("        {passed} specs"));
-            ensure!(passed >= LEAST, "only {passed} of {LEAST} specs ran");
-            Ok(())
+            let skip = format!("-ginkgo.skip={SKIPPED}");
+            let tests = programs.join("e2e.test");
+            run_specs(cluster, &tests, &[&skip], LEAST)
+        },
+    )?;
+    report.check(
+        "its tests of slices of nodes pass, with its controller of slices",
+        || {
+            let server = cluster.server();
+            let controller = programs.join("nodeslicecontroller.test");
+            let controller = server.serve("node-slice-controller", controller, |command| {
+                command
+                    .env("WHEREABOUTS_NAMESPACE", "kube-system")
+                    .args(["-test.run=TestServe", "-test.timeout=0", "-kubeconfig"])
+                    .arg(cluster.control.admin())
+            })?;
+            let tests = programs.join("e2e_node_slice.test");
+            run_specs(cluster, &tests, &[], SLICED)?;
+            server.end(&controller, "TERM")
         },
     )?;
     report.check("no pool and no reservation has an address", || {
@@ -127,6 +138,22 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
     })
 }
 
+/// Runs a program of its tests; prints how many specs have passed, which must not be fewer.
+fn run_specs(cluster: &Cluster, program: &Path, args: &[&str], least: u32) -> anyhow::Result<()> {
+    let mut tests = cluster.server().command_within(SECONDS, program);
+    tests
+        .env("KUBECONFIG", cluster.control.admin())
+        .env("NUMBER_OF_COMPUTE_NODES", NODES.len().to_string())
+        .env("FILL_PERCENT_CAPACITY", FILL)
+        .args(["-ginkgo.noColor", "-ginkgo.v"])
+        .args(args);
+    let output = sh::run(&mut tests)?;
+    let passed = passed(&output).context("the tests print how many have passed")?;
+    say(&format!("        {passed} specs"));
+    ensure!(passed >= least, "only {passed} of {least} specs ran");
+    Ok(())
+}
+
 /// Builds its tests: with pods of our image, and without a race of a test itself; and a program of ours with its functions. Returns their
 /// directory.
 fn build() -> anyhow::Result<PathBuf> {
@@ -144,7 +171,14 @@ fn build() -> anyhow::Result<PathBuf> {
         let choice = source.join("pkg/choice");
         fs::create_dir(&choice)?;
         fs::write(choice.join("choice_test.go"), CHOICE)?;
-        Ok(vec![source.join("e2e"), choice])
+        let slices = source.join("cmd/nodeslicecontroller");
+        fs::write(slices.join("serve_test.go"), SLICES)?;
+        Ok(vec![
+            source.join("e2e"),
+            source.join("e2e/e2e_node_slice"),
+            slices,
+            choice,
+        ])
     })?;
     Ok(tests.programs)
 }

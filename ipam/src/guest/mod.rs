@@ -31,6 +31,7 @@ pub const TYPE: &str = "whereabouts";
 pub const API_VERSION: &str = "whereabouts.cni.cncf.io/v1alpha1";
 pub const POOLS: &str = "ippools";
 pub const RESERVATIONS: &str = "overlappingrangeipreservations";
+pub const SLICES: &str = "nodeslicepools";
 /// The offset of an address is a key that the reference reads as a signed number of 64 bits.
 const MAX_OFFSET: u128 = i64::MAX as u128;
 
@@ -50,6 +51,12 @@ pub struct Definition {
     pub is_reserved: bool,
     /// The gateway of each address of its family, in whatever subnet it is.
     pub gateway: Option<IpAddr>,
+    /// Whether each node gives addresses of a slice of the range alone, which [`Self::of_node`] returns.
+    pub has_slices: bool,
+    /// The node whose slice the range is; empty for a range that nodes share.
+    pub node: String,
+    /// The prefix length of addresses of a slice, which is that of the whole range.
+    length: Option<u8>,
 }
 
 /// The pod's interface that an address is taken for, as the objects name it.
@@ -65,11 +72,7 @@ impl Definition {
     /// Reads the `ipam` object of a network's configuration.
     pub fn parse(ipam: &Map<String, Value>) -> Result<Self, ConfigError> {
         let definition = config::parse(ipam)?;
-        let listed = ipam.get("ipRanges").and_then(Value::as_array);
-        let mut listed = listed.into_iter().flatten().filter_map(Value::as_object);
-        if has_slices(ipam) || listed.any(has_slices) {
-            return Err(ConfigError::NodeSlices);
-        }
+        let has_slices = has_slices(ipam);
         let is_reserved = match ipam.get("enable_overlapping_ranges") {
             None | Some(Value::Null) => true,
             Some(value) => value
@@ -79,8 +82,11 @@ impl Definition {
         let network_name = definition.space;
         let ranges = definition.lists.into_iter().flatten();
         let ranges: Vec<_> = ranges.map(usable).collect::<Result<_, _>>()?;
+        if has_slices && ranges.len() != 1 {
+            return Err(ConfigError::NodeSlices);
+        }
         for range in &ranges {
-            let name = pool::name(&network_name, range.subnet());
+            let name = pool::name(&network_name, "", range.subnet());
             if !is_object_name(&name) {
                 return Err(ConfigError::PoolName(name));
             }
@@ -90,13 +96,55 @@ impl Definition {
             network_name,
             is_reserved,
             gateway: config::whereabouts_gateway(ipam)?,
+            has_slices,
+            node: String::new(),
+            length: None,
         })
+    }
+
+    /// Returns what a node gives of a definition with slices, by the `NodeSlicePool` of its network; `None` where the node has no slice.
+    pub fn of_node(mut self, slices: &Value, node: &str) -> Result<Option<Self>, PoolError> {
+        let Some(slice) = slice_of(slices, node) else {
+            return Ok(None);
+        };
+        let whole = self.ranges.pop();
+        let range = whole.as_ref().and_then(|whole| {
+            let part: Subnet = slice.parse().ok()?;
+            let first = Subnet::from(part.first());
+            let range = whole.within(part)?.without(&[first]).ok()?;
+            usable(range).ok()
+        });
+        let range = range.ok_or_else(|| PoolError::Slice {
+            name: slices["metadata"]["name"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
+            node: node.to_owned(),
+            slice: slice.to_owned(),
+        })?;
+        Ok(Some(Self {
+            length: whole.map(|whole| whole.subnet().length()),
+            ranges: vec![range],
+            node: node.to_owned(),
+            ..self
+        }))
+    }
+
+    /// Returns the name of the `NodeSlicePool` with the slices of a definition for a network.
+    pub fn slices(&self, network: &str) -> Option<String> {
+        let name = Some(&*self.network_name).filter(|name| !name.is_empty());
+        self.has_slices.then(|| name.unwrap_or(network).to_owned())
+    }
+
+    /// Returns the prefix length of the addresses of a range.
+    pub fn length(&self, range: &Range) -> u8 {
+        self.length.unwrap_or(range.subnet().length())
     }
 
     /// Returns the names of its pools.
     pub fn pools(&self) -> impl Iterator<Item = String> {
         let ranges = self.ranges.iter();
-        ranges.map(|range| pool::name(&self.network_name, range.subnet()))
+        ranges.map(|range| pool::name(&self.network_name, &self.node, range.subnet()))
     }
 
     /// Returns the space of a range that has no pool, where the pools are in blocks. Addresses without reservations are those of one pool.
@@ -104,7 +152,7 @@ impl Definition {
         if self.is_reserved {
             return self.network_name.clone();
         }
-        own_space(&pool::name(&self.network_name, range.subnet()))
+        own_space(&pool::name(&self.network_name, "", range.subnet()))
     }
 
     /// Returns the gateway of a range's addresses.
@@ -124,9 +172,17 @@ pub fn slot_owner(container: &str, ifname: &str) -> String {
     format!("{POOL_OWNER}{container}/{ifname}")
 }
 
-fn has_slices(map: &Map<String, Value>) -> bool {
-    let size = map.get("node_slice_size");
+/// Returns whether ranges are cut into slices; as the reference does, by the key beside them and not by one of theirs.
+fn has_slices(ipam: &Map<String, Value>) -> bool {
+    let size = ipam.get("node_slice_size");
     size.is_some_and(|size| !size.is_null() && size != "")
+}
+
+/// Returns the slice that a `NodeSlicePool` has for a node.
+pub(crate) fn slice_of<'a>(slices: &'a Value, node: &str) -> Option<&'a str> {
+    let all = slices.pointer("/status/allocations")?.as_array()?;
+    let own = all.iter().find(|one| one["nodeName"] == node)?;
+    own["sliceRange"].as_str()
 }
 
 /// Returns the addresses of a range that the reference would give: of each family neither the first nor the last one of the subnet.
@@ -159,15 +215,18 @@ fn is_object_name(name: &str) -> bool {
         })
 }
 
-/// Returns the written form of an address or a subnet in the names of objects, which have no colons, behind the network's name.
-fn object_name(network_name: &str, written: &str) -> String {
+/// Returns the written form of an address or a subnet in the names of objects, which have no colons, behind the names of the network and of
+/// the node with this slice.
+fn object_name(network_name: &str, node: &str, written: &str) -> String {
     let mut name = written.replace([':', '/'], "-");
     // As the reference does: a name must not end in a dash.
     if written.ends_with(':') {
         name.push('0');
     }
-    if network_name.is_empty() {
-        return name;
+    for before in [node, network_name] {
+        if !before.is_empty() {
+            name = [before, "-", &name].concat();
+        }
     }
-    format!("{network_name}-{name}")
+    name
 }

@@ -123,7 +123,7 @@ impl StoredPool {
         let range = text("/spec/range").and_then(|range| range.parse::<Subnet>().ok());
         let subnet = range.ok_or_else(missing)?;
         let pool = Pool::parse(object, subnet)?;
-        let unnamed = super::pool::name("", subnet);
+        let unnamed = super::pool::name("", "", subnet);
         let network_name = name.strip_suffix(&unnamed).ok_or_else(missing)?;
         let network_name = network_name.strip_suffix('-').unwrap_or(network_name);
         let labels = object.pointer("/metadata/labels");

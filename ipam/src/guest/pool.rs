@@ -24,6 +24,14 @@ pub enum PoolError {
         written: String,
         subnet: Subnet,
     },
+    #[error(
+        "NodeSlicePool {name}: the slice of node {node}, {slice}, has no address of the definition's range; delete the NodeSlicePool, which the controller of whereabouts makes again"
+    )]
+    Slice {
+        name: String,
+        node: String,
+        slice: String,
+    },
 }
 
 /// The addresses of one range that pods have.
@@ -64,9 +72,9 @@ pub struct Choice {
     pub is_taken: bool,
 }
 
-/// Returns the name of a range's pool.
-pub fn name(network_name: &str, subnet: Subnet) -> String {
-    object_name(network_name, &subnet.to_string())
+/// Returns the name of the pool of a range, or of a node's slice.
+pub fn name(network_name: &str, node: &str, subnet: Subnet) -> String {
+    object_name(network_name, node, &subnet.to_string())
 }
 
 /// Returns the object of a new pool without addresses.

@@ -41,6 +41,10 @@ pub struct Use {
     pub namespace: String,
     pub subnet: Subnet,
     pub network_name: String,
+    /// The node whose slice the subnet is; empty for a range that nodes share.
+    pub node: String,
+    /// The `NodeSlicePool` that names the node's slice of the subnet, where a DEL could not ask it; empty for none.
+    pub slices: String,
     /// Whether the address has a reservation.
     pub is_reserved: bool,
     /// The address that was asked for last, behind those whose requests have no known outcome. It is empty before the first request, and where
@@ -62,11 +66,23 @@ impl Record {
 
     /// Adds the pools of a definition that are not there yet.
     pub fn add_pools(&mut self, namespace: &str, definition: &Definition) {
+        let slices = definition.slices(&self.network).unwrap_or_default();
+        let is_unknown = !slices.is_empty() && definition.node.is_empty();
+        if is_unknown && !self.uses.is_empty() {
+            // The slice is there already.
+            return;
+        }
         for range in &definition.ranges {
             let next = Use {
                 namespace: namespace.to_owned(),
                 subnet: range.subnet(),
                 network_name: definition.network_name.clone(),
+                node: definition.node.clone(),
+                slices: if is_unknown {
+                    slices.clone()
+                } else {
+                    String::new()
+                },
                 is_reserved: definition.is_reserved,
                 addresses: Vec::new(),
             };
@@ -117,7 +133,7 @@ impl Record {
 impl Use {
     /// Returns the name of the pool.
     pub fn pool(&self) -> String {
-        pool::name(&self.network_name, self.subnet)
+        pool::name(&self.network_name, &self.node, self.subnet)
     }
 
     fn is_of_pool_of(&self, other: &Self) -> bool {
@@ -130,6 +146,8 @@ impl Use {
             namespace: text(value, "namespace")?,
             subnet: text(value, "subnet")?.parse().ok()?,
             network_name: text(value, "network_name")?,
+            node: text(value, "node").unwrap_or_default(),
+            slices: text(value, "slices").unwrap_or_default(),
             is_reserved: value.get("reserved")?.as_bool()?,
             addresses: all(value.get("addresses")?, |address| {
                 address.as_str()?.parse().ok()
@@ -140,7 +158,7 @@ impl Use {
     fn value(&self) -> Value {
         let addresses: Vec<_> = self.addresses.iter().map(IpAddr::to_string).collect();
         json!({
-            "namespace": self.namespace, "subnet": self.subnet.to_string(), "network_name": self.network_name, "reserved": self.is_reserved,
+            "namespace": self.namespace, "subnet": self.subnet.to_string(), "network_name": self.network_name, "node": self.node, "slices": self.slices, "reserved": self.is_reserved,
             "addresses": addresses,
         })
     }

@@ -18,7 +18,7 @@ pub struct Reservation {
 
 /// Returns the name of an address' reservation.
 pub fn name(network_name: &str, address: IpAddr) -> String {
-    object_name(network_name, &address.to_string())
+    object_name(network_name, "", &address.to_string())
 }
 
 /// Returns the address of a reservation's name, without the network's name before it.

@@ -22,7 +22,7 @@ fn owner(pod: &str) -> Owner {
 /// Returns a range's pool in which these addresses are in use.
 fn pool(range: &Range, used: &[&str]) -> Pool {
     let subnet = range.subnet();
-    let mut object = pool::object("kube-system", &pool::name("", subnet), subnet);
+    let mut object = pool::object("kube-system", &pool::name("", "", subnet), subnet);
     object["metadata"]["resourceVersion"] = "7".into();
     for used in used {
         let offset = subnet.offset(used.parse().unwrap()).unwrap().to_string();
@@ -230,12 +230,8 @@ fn keys_are_read_as_the_reference_reads_them() {
 fn what_is_not_served_is_refused_with_its_cure() {
     for (keys, expected) in [
         (
-            json!({"range": "10.0.0.0/24", "node_slice_size": "/26"}),
-            "ipam.node_slice_size: slices",
-        ),
-        (
-            json!({"ipRanges": [{"range": "10.0.0.0/24", "node_slice_size": "/26"}]}),
-            "ipam.node_slice_size: slices",
+            json!({"ipRanges": [{"range": "10.0.0.0/24"}, {"range": "fd00::/64"}], "node_slice_size": "/26"}),
+            "ipam.node_slice_size: slices of nodes are those of one range",
         ),
         (
             json!({"range": "10.0.0.0/24", "network_name": "Blue"}),
@@ -275,7 +271,7 @@ fn names_of_objects_are_those_of_the_reference() {
             "blue-2001-db8-480-603d---64",
         ),
     ] {
-        assert_eq!(pool::name(network, subnet.parse().unwrap()), expected);
+        assert_eq!(pool::name(network, "", subnet.parse().unwrap()), expected);
     }
     for (network, address, expected) in [
         ("", "10.0.0.7", "10.0.0.7"),
@@ -471,4 +467,44 @@ fn reservations_say_whose_they_are() {
         json!({"uid": "u", "resourceVersion": "3"})
     );
     assert_eq!(seen.take_over(&own)[1]["value"], "3");
+}
+
+#[test]
+fn slice_of_a_node_is_what_the_pool_of_slices_says() {
+    let keys = json!({"range": "10.0.0.0/16", "exclude": ["10.0.0.64/30"], "node_slice_size": "/26", "network_name": "blue"});
+    let sliced = definition(&keys).unwrap();
+    assert_eq!(sliced.slices("net").as_deref(), Some("blue"));
+    let unnamed = json!({"range": "10.0.0.0/16", "node_slice_size": "/26"});
+    assert_eq!(
+        definition(&unnamed).unwrap().slices("net").as_deref(),
+        Some("net")
+    );
+    let whole = json!({"range": "10.0.0.0/16"});
+    assert_eq!(definition(&whole).unwrap().slices("net"), None);
+    let slices = |slice: &str| {
+        json!({"metadata": {"name": "blue"}, "status": {"allocations": [
+            {"nodeName": "", "sliceRange": "10.0.0.0/26"}, {"nodeName": "a", "sliceRange": slice}]}})
+    };
+    let own = sliced
+        .clone()
+        .of_node(&slices("10.0.0.64/26"), "a")
+        .unwrap()
+        .unwrap();
+    let range = &own.ranges[0];
+    assert_eq!(own.pools().collect::<Vec<_>>(), ["blue-a-10.0.0.64-26"]);
+    // Neither the slice's first address nor those that the definition excludes; the mask is that of the whole range.
+    assert_eq!(range.first().to_string(), "10.0.0.68");
+    assert_eq!(range.last().to_string(), "10.0.0.126");
+    assert_eq!(own.length(range), 16);
+    let of_b = sliced.clone().of_node(&slices("10.0.0.64/26"), "b");
+    assert_eq!(of_b, Ok(None));
+    for wrong in ["10.1.0.0/26", "10.0.0.64/30", "10.0.0.0/8", "x"] {
+        let error = sliced.clone().of_node(&slices(wrong), "a").unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains(&format!("of node a, {wrong}, has no address")),
+            "{error}"
+        );
+    }
 }

@@ -19,7 +19,8 @@ use super::{ApiError, Failure, Times};
 use crate::guest::pool::{NEW, STAMP};
 use crate::guest::record::{Record, Records, State as Progress, Use};
 use crate::guest::{
-    self, API_VERSION, Definition, Owner, POOLS, Pool, RESERVATIONS, Reservation, Stamp, collection,
+    self, API_VERSION, Definition, Owner, POOLS, Pool, RESERVATIONS, Reservation, SLICES, Stamp,
+    collection,
 };
 use crate::guest::{pool, reservation};
 use crate::object::{self, AddressBlock, Mode};
@@ -59,6 +60,8 @@ pub struct Guest<A> {
     times: Times,
     /// The namespace of the pools.
     namespace: String,
+    /// The name of the node, which has slices of ranges.
+    node: String,
     records: Records,
     state: Mutex<State>,
     /// Notified when an interface or a pool is no longer worked on.
@@ -114,6 +117,7 @@ impl<A: Objects> Guest<A> {
         api: A,
         records: Records,
         namespace: &str,
+        node: &str,
         times: Times,
     ) -> std::io::Result<Self> {
         let now = Instant::now();
@@ -134,6 +138,7 @@ impl<A: Objects> Guest<A> {
             api,
             times,
             namespace: namespace.to_owned(),
+            node: node.to_owned(),
             records,
             state: Mutex::new(state),
             turned: Condvar::new(),
@@ -153,6 +158,7 @@ impl<A: Objects> Guest<A> {
         let attachment = &allocation.attachment;
         let deadline = Instant::now() + self.times.patience;
         self.check_namespace()?;
+        let definition = self.own_slice(definition, &allocation.network)?;
         let _turn = self.turn(attachment, deadline)?;
         let granted = self.begin(allocation, &definition).and_then(|()| {
             if let Some(spaces) = self.remembered(&definition) {
@@ -171,6 +177,9 @@ impl<A: Objects> Guest<A> {
             if !matches!(granted, Err(Failure::Moving)) {
                 return granted;
             }
+            if definition.has_slices {
+                return Err(Failure::SlicesInBlocks);
+            }
             let spaces = self.spaces(&definition, deadline, blocks)?;
             self.add_of_blocks(allocation, &definition, spaces, blocks)
         });
@@ -178,6 +187,33 @@ impl<A: Objects> Guest<A> {
             blocks.end(attachment);
         }
         self.finish(attachment, granted)
+    }
+
+    /// Returns what this node gives of a definition for a network: where it has slices, that of the node.
+    fn own_slice(&self, definition: Definition, network: &str) -> Result<Definition, Failure> {
+        let Some(name) = definition.slices(network) else {
+            return Ok(definition);
+        };
+        let slices = self.api.get(&path(&self.namespace, SLICES, &name))?;
+        let own = slices.map(|slices| definition.of_node(&slices, &self.node));
+        let node = self.node.clone();
+        own.transpose()?
+            .flatten()
+            .ok_or(Failure::NoSlice { name, node })
+    }
+
+    /// Returns the pool of this node's slice; `None` where it has none, and so no pod has an address of it that could be found.
+    fn with_slice(&self, one: &Use) -> Result<Option<Use>, Failure> {
+        if one.slices.is_empty() {
+            return Ok(Some(one.clone()));
+        }
+        let slices = self.api.get(&path(&self.namespace, SLICES, &one.slices))?;
+        let subnet = slices.and_then(|slices| guest::slice_of(&slices, &self.node)?.parse().ok());
+        Ok(subnet.map(|subnet| Use {
+            subnet,
+            node: self.node.clone(),
+            ..one.clone()
+        }))
     }
 
     /// Gives addresses of ranges that are in blocks. The record of the interface has them, too, since the blocks may go back to pools.
@@ -263,7 +299,7 @@ impl<A: Objects> Guest<A> {
         let pool = pool.transpose()?;
         if pool.is_none() {
             // A return gives the addresses to it.
-            let name = pool::name(&definition.network_name, range.subnet());
+            let name = pool::name(&definition.network_name, "", range.subnet());
             self.create_pool(&self.namespace, &name, range.subnet())?;
         }
         let is_new = pool
@@ -377,7 +413,7 @@ impl<A: Objects> Guest<A> {
         }
         let gateway = definition.gateway(range);
         Ok(Grant {
-            address: format!("{}/{}", taken?, range.subnet().length()),
+            address: format!("{}/{}", taken?, definition.length(range)),
             gateway: gateway.map(|it| it.to_string()).unwrap_or_default(),
         })
     }
@@ -577,10 +613,13 @@ impl<A: Objects> Guest<A> {
             return Ok(());
         }
         for one in &entry.record.uses {
+            let Some(one) = self.with_slice(one)? else {
+                continue;
+            };
             let exchange = Exchange {
                 attachment,
                 owner: entry.record.owner(),
-                one: one.clone(),
+                one,
                 deadline,
                 is_open: Cell::new(false),
             };
@@ -981,7 +1020,7 @@ pub(super) fn pool_of(ipam: &Map<String, Value>, address: IpAddr) -> Option<Stri
     let definition = Definition::parse(ipam).ok()?;
     let mut ranges = definition.ranges.iter();
     let range = ranges.find(|range| range.contains(address))?;
-    Some(pool::name(&definition.network_name, range.subnet()))
+    Some(pool::name(&definition.network_name, "", range.subnet()))
 }
 
 /// Returns whether a definition's addresses are those of pools.

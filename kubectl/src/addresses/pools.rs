@@ -104,6 +104,13 @@ impl mover::Cluster for Cluster {
                 part("name")
             )
         });
+        let sliced = listed(self, API_VERSION, "NodeSlicePool", guest::SLICES).await?;
+        let sliced = sliced.iter().map(|one| {
+            let name = text_at(one, "/metadata/name");
+            format!(
+                "NodeSlicePool {namespace}/{name} cuts a range into slices of nodes, which blocks do not have: take node_slice_size out of its definitions and delete their pods, then their pools and it"
+            )
+        });
         let snapshot = gather::all(self).await;
         let snapshot = snapshot.map_err(|error| format!("{error:#}"))?;
         let pods = snapshot.pods().map(|pod| {
@@ -116,7 +123,7 @@ impl mover::Cluster for Cluster {
             reservations,
             wanted,
             pods: pods.collect(),
-            against_adoption: programs.collect(),
+            against_adoption: programs.chain(sliced).collect(),
             against_return: of_other_networks(&pools, &snapshot.networks),
             stored: Stored {
                 blocks: complete(snapshot)?,

@@ -533,12 +533,12 @@ mod tests {
         assert_eq!(keys_without_effect(&network), expected);
         check(
             &with_ipam(
-                &json!({"type": "whereabouts", "range": "10.1.2.0/24", "node_slice_size": "/26"}),
+                &json!({"type": "whereabouts", "ipRanges": [{"range": "10.1.2.0/24"}, {"range": "fd00::/64"}], "node_slice_size": "/26"}),
             ),
             &[(
                 "whereabouts",
                 false,
-                "refuses its configuration where multus-daemon serves it: ipam.node_slice_size: slices of nodes are not served by multus-ipam yet; remove the key, or let whereabouts serve this network: correct the definition",
+                "refuses its configuration where multus-daemon serves it: ipam.node_slice_size: slices of nodes are those of one range; remove the others, or this key: correct the definition",
             )],
         );
     }

@@ -16,7 +16,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use ipam::{
-    guest::{API_VERSION, POOLS, RESERVATIONS},
+    guest::{API_VERSION, POOLS, RESERVATIONS, SLICES},
     object::{PATH, RESOURCE},
     wire::{Allocation, Answer, Ask, Attachment, Pod, SOCKET},
 };
@@ -531,7 +531,7 @@ pub(crate) fn pool_kinds() -> anyhow::Result<String> {
         let path = dir.join(format!("whereabouts.cni.cncf.io_{resource}.yaml"));
         fs::read_to_string(&path).with_context(|| path.display().to_string())
     };
-    Ok([read(POOLS)?, read(RESERVATIONS)?].join("\n---\n"))
+    Ok([read(POOLS)?, read(RESERVATIONS)?, read(SLICES)?].join("\n---\n"))
 }
 
 /// Returns the rights of the chart's daemons, and the policy about blocks.

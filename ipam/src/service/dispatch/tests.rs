@@ -41,7 +41,7 @@ fn services_of(
     let server = Arc::clone(server);
     let guest = cluster.map(|cluster| {
         let records = Records::open_in_boot(dir.path().join("guest"), "a").unwrap();
-        Guest::resume(Arc::clone(cluster), records, "kube-system", TIMES).unwrap()
+        Guest::resume(Arc::clone(cluster), records, "kube-system", "a", TIMES).unwrap()
     });
     Services::new(Service::resume(server, store, "n", TIMES).unwrap(), guest)
 }

@@ -256,7 +256,7 @@ fn resume(
     boot: &str,
 ) -> Guest<Arc<Cluster>> {
     let records = Records::open_in_boot(dir.path(), boot).unwrap();
-    Guest::resume(Arc::clone(cluster), records, "kube-system", times).unwrap()
+    Guest::resume(Arc::clone(cluster), records, "kube-system", "a", times).unwrap()
 }
 
 impl Machine {
@@ -295,12 +295,21 @@ impl Machine {
 
     /// Makes the pool of a definition, without addresses.
     fn make_pool(&self, ipam: &Value) {
-        let one = used(ipam);
+        self.make(&used(ipam));
+    }
+
+    fn make(&self, one: &Use) {
         self.guest
             .create_pool(&one.namespace, &one.pool(), one.subnet)
             .unwrap();
-        let pool = self.guest.pool(&one).unwrap().unwrap();
-        self.cluster.patch(&pool_path(&one), &pool.open()).unwrap();
+        let pool = self.guest.pool(one).unwrap().unwrap();
+        self.cluster.patch(&pool_path(one), &pool.open()).unwrap();
+    }
+
+    /// Makes the pool of the node's slice of a definition, without addresses.
+    fn make_slice(&self, ipam: &Value) {
+        let one = self.guest.with_slice(&used(ipam)).unwrap().unwrap();
+        self.make(&one);
     }
 
     /// Does all that is due now.
@@ -372,7 +381,7 @@ fn reference_add(
 ) -> Option<IpAddr> {
     let definition = Definition::parse(ipam.as_object().unwrap()).unwrap();
     let range = &definition.ranges[0];
-    let name = pool::name(&definition.network_name, range.subnet());
+    let name = pool::name(&definition.network_name, "", range.subnet());
     let own = Owner {
         container: container.to_owned(),
         pod: format!("shop/{pod}"),
@@ -419,7 +428,7 @@ fn reference_add(
 fn reference_del(cluster: &Arc<Cluster>, container: &str, ipam: &Value, with_reservation: bool) {
     let definition = Definition::parse(ipam.as_object().unwrap()).unwrap();
     let subnet = definition.ranges[0].subnet();
-    let at = path("kube-system", POOLS, &pool::name("", subnet));
+    let at = path("kube-system", POOLS, &pool::name("", "", subnet));
     loop {
         let pool = Pool::parse(&cluster.get(&at).unwrap().unwrap(), subnet).unwrap();
         let own = pool.of(container, "net1");
@@ -679,8 +688,56 @@ fn reservation_is_made_again_when_the_next_container_came_between() {
     assert_eq!(machine.files(), 0);
 }
 
+#[test]
+fn node_gives_addresses_of_its_slice_alone_and_frees_those_of_its_former_program() {
+    let cluster = Arc::new(Cluster::default());
+    let machine = Machine::new(&cluster);
+    let sliced = json!({"type": "whereabouts", "range": "10.0.0.0/16", "node_slice_size": "/29"});
+    let error = machine.add("web", &sliced).unwrap_err();
+    assert!(
+        error.starts_with("NodeSlicePool lan has no slice for node a: "),
+        "{error}"
+    );
+    assert_eq!(machine.files(), 0);
+    let slices = json!({"kind": "NodeSlicePool", "metadata": {"name": "lan"}, "status": {"allocations": [
+        {"nodeName": "b", "sliceRange": "10.0.0.0/29"}, {"nodeName": "a", "sliceRange": "10.0.0.8/29"}]}});
+    let at = path("kube-system", SLICES, "lan");
+    cluster.put(&mut cluster.objects.lock().unwrap(), &at, slices);
+    machine.make_slice(&sliced);
+    assert_eq!(machine.add("web", &sliced).unwrap(), "10.0.0.9/16");
+    let entries = |cluster: &Cluster| {
+        let pool = cluster.all("IPPool").remove("a-10.0.0.8-29").unwrap();
+        assert_eq!(pool["spec"]["range"], "10.0.0.8/29");
+        pool["spec"]["allocations"].as_object().unwrap().len()
+    };
+    assert_eq!(entries(&cluster), 1);
+    let web = allocation("web", "web", &sliced);
+    machine.guest.del(&web.attachment, Some(&web)).unwrap();
+    machine.work();
+    assert_eq!(entries(&cluster), 0);
+    // Of what the former program has given there is no record.
+    let entry = json!({"id": "old", "podref": "shop/old", "ifname": "net1"});
+    let place = path("kube-system", POOLS, "a-10.0.0.8-29");
+    let patch = json!([{"op": "add", "path": "/spec/allocations/2", "value": entry}]);
+    cluster.patch(&place, &patch).unwrap();
+    let old = allocation("old", "old", &sliced);
+    *cluster.is_away.lock().unwrap() = true;
+    machine.guest.del(&old.attachment, Some(&old)).unwrap();
+    machine.work();
+    assert_eq!(entries(&cluster), 1);
+    *cluster.is_away.lock().unwrap() = false;
+    thread::sleep(TIMES.again);
+    machine.work();
+    assert_eq!((entries(&cluster), machine.files()), (0, 0));
+    // Blocks have no slices.
+    let stamp = json!([{"op": "add", "path": "/metadata/labels", "value": {STAMP: "adopting"}}]);
+    cluster.patch(&place, &stamp).unwrap();
+    let error = machine.add("web", &sliced).unwrap_err();
+    assert!(error.contains("take node_slice_size out"), "{error}");
+}
+
 fn used(ipam: &Value) -> Use {
-    let mut record = Record::new(attachment("x"), Pod::default(), "", Progress::Asked);
+    let mut record = Record::new(attachment("x"), Pod::default(), "lan", Progress::Asked);
     let definition = Definition::parse(ipam.as_object().unwrap()).unwrap();
     record.add_pools("kube-system", &definition);
     record.uses.remove(0)

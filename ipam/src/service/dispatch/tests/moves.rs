@@ -73,7 +73,13 @@ fn start(world: &World, name: &str, dir: &tempfile::TempDir, boot: usize, times:
     let boot = boot.to_string();
     let store = Store::open_in_boot(dir.path(), &boot).unwrap();
     let records = Records::open_in_boot(dir.path().join("guest"), &boot).unwrap();
-    let guest = Guest::resume(Arc::clone(&world.cluster), records, "kube-system", times);
+    let guest = Guest::resume(
+        Arc::clone(&world.cluster),
+        records,
+        "kube-system",
+        "a",
+        times,
+    );
     let blocks = Service::resume(Arc::clone(&world.server), store, name, times);
     Services::new(blocks.unwrap(), Some(guest.unwrap()))
 }
