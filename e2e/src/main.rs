@@ -63,6 +63,9 @@ fn main() -> ExitCode {
     if let Some(args) = args_after(old_kernel::NAME) {
         return exit_code(old_kernel::run(args).map(|never| match never {}));
     }
+    if let Some(suites) = args_after(programs::BUILD) {
+        return exit_code(programs::build_for(suites).map(|()| ExitCode::SUCCESS));
+    }
     if args_after(bench::driver::NAME).is_some() {
         return exit_code(bench::driver::run().map(|()| ExitCode::SUCCESS));
     }

@@ -124,7 +124,7 @@ pub(crate) enum Part {
     Clock,
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 #[group(id = "bench")]
 pub(crate) struct BenchOptions {
     /// bench: number of rounds; by default 7, 5 with --cni-plugins, or 3 with --short or --cluster

@@ -9,15 +9,21 @@ pub(crate) mod rke2;
 
 use std::{
     collections::BTreeSet,
-    fs,
+    ffi::OsString,
+    fs::{self, File},
     path::{Path, PathBuf},
     process::Command,
 };
 
 use anyhow::{Context as _, bail, ensure};
+use clap::ValueEnum as _;
 use serde_json::Value;
 
-use crate::{report::say, sh, test_env};
+use crate::{
+    options::{BenchOptions, Suite},
+    report::say,
+    sh, test_env,
+};
 
 /// A Go module of `e2e/tools`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -194,6 +200,22 @@ fn find(program: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
+/// The first argument of this program when it only builds what suites need, whose names follow.
+pub(crate) const BUILD: &str = "build-programs";
+
+/// Builds the programs of these suites. Another run that needs one of them waits for it.
+pub(crate) fn build_for(suites: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
+    let home = test_env::home()?;
+    for name in suites {
+        let name = name.to_string_lossy();
+        let suite = Suite::from_str(&name, false).map_err(anyhow::Error::msg)?;
+        for module in suite.needs(&BenchOptions::default()).modules {
+            build(*module, &home.join("tools"), true)?;
+        }
+    }
+    Ok(())
+}
+
 fn build(module: Module, tools: &Path, install: bool) -> anyhow::Result<()> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tools")
@@ -209,7 +231,8 @@ fn build(module: Module, tools: &Path, install: bool) -> anyhow::Result<()> {
     let stamp = format!("{pins}\n{list}{program}\n{}", flags.join(" "));
     let stamp_file = tools.join(format!("{}.stamp", module.name()));
     let out = tools.join(module.output_directory());
-    if fs::read_to_string(&stamp_file).is_ok_and(|made| made == stamp) {
+    let is_built = || fs::read_to_string(&stamp_file).is_ok_and(|made| made == stamp);
+    if is_built() {
         return Ok(());
     }
     ensure!(
@@ -222,11 +245,16 @@ fn build(module: Module, tools: &Path, install: bool) -> anyhow::Result<()> {
         "Go is missing: install the release that e2e/tools/{}/go.mod names, or a newer one",
         module.name()
     );
+    fs::create_dir_all(&out)?;
+    let lock = File::create(tools.join(format!("{}.lock", module.name())))?;
+    lock.lock()?;
+    if is_built() {
+        return Ok(());
+    }
     say(&format!(
         "building {} (minutes the first time)",
         module.name()
     ));
-    fs::create_dir_all(&out)?;
     let mut go = Command::new("go");
     go.current_dir(&source)
         .env("CGO_ENABLED", "0")

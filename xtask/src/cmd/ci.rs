@@ -104,6 +104,10 @@ fn change(args: &Args) -> anyhow::Result<()> {
         let dist = dist.join().unwrap_or_else(|panic| resume_unwind(panic));
         linted.and(dist)
     })?;
+    let _builder = args
+        .install
+        .then(|| e2e::Builder::start(&project, &suites))
+        .transpose()?;
     for suite in suites {
         let runs: &[&[&str]] = match suite {
             e2e::Suite::K3s => &[&["--case", "life"], &["--case", "charts"]],

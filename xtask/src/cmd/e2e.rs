@@ -7,11 +7,14 @@ pub(crate) mod options;
 use std::{
     env,
     ffi::OsString,
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
+    process::{Child, Command},
 };
 
 use anyhow::Context as _;
 use clap::{Parser as _, ValueEnum as _};
+use rustix::process::{Pid, Signal, kill_process_group};
 use xshell::{Shell, cmd};
 
 use self::options::Options;
@@ -117,6 +120,36 @@ pub(crate) fn one(
         fetch(project, &Words::try_parse_from(&words)?.args)?;
     }
     start(project, &words)
+}
+
+/// Builds the programs of suites while others run, where those leave a processor idle.
+pub(crate) struct Builder(Child);
+
+impl Builder {
+    pub(crate) fn start(project: &Project, suites: &[Suite]) -> anyhow::Result<Self> {
+        let names = suites.iter().filter_map(Suite::to_possible_value);
+        let mut command = Command::new("nice");
+        command
+            .args(["-n", "19", "cargo", "run", "--quiet", "--locked"])
+            .args(["--package", "e2e", "--", "build-programs"])
+            .args(names.map(|name| name.get_name().to_owned()))
+            .current_dir(&project.root)
+            .process_group(0);
+        Ok(Self(command.spawn().context("cannot start nice")?))
+    }
+}
+
+impl Drop for Builder {
+    /// Ends it with all that it has started. What a suite waits for is built by then.
+    fn drop(&mut self) {
+        if let Ok(pid) = i32::try_from(self.0.id())
+            && let Some(group) = Pid::from_raw(pid)
+        {
+            // It may have ended by itself.
+            let _ = kill_process_group(group, Signal::TERM);
+        }
+        let _ = self.0.wait();
+    }
 }
 
 /// Starts e2e in the current directory, to which paths on the command line are relative.
