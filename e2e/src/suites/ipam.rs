@@ -545,11 +545,12 @@ fn break_things(
     is_over: &AtomicBool,
     mut random: Random,
 ) -> anyhow::Result<String> {
-    let (mut killed, mut cut, mut booted, mut rolled_back, mut servers) = (0, 0, 0, 0, 0);
+    let (mut killed, mut cut, mut servers) = (0, 0, 0);
+    let (mut booted, mut rolled_back, mut emptied, mut renewed) = (0, 0, 0, 0);
     while !is_over.load(Ordering::Relaxed) {
         let members: Vec<usize> = (0..fleet.members.len()).collect();
         let member = &fleet.members[random.one_of(&members)];
-        match random.below(12) {
+        match random.below(13) {
             0..4 => {
                 killed += 1;
                 member.stop()?;
@@ -573,12 +574,22 @@ fn break_things(
                 booted += 1;
                 member.stop()?;
                 history.power_cut(&member.node.name);
-                // The machine may come back with an older disk.
-                if random.below(2) == 0 && member.roll_back()? {
-                    rolled_back += 1;
+                // The machine may come back with an older disk, or with a new one.
+                let is_older = random.below(2) == 0 && member.roll_back()?;
+                let is_new = !is_older && random.below(3) == 0;
+                if is_new {
+                    member.empty()?;
+                }
+                if is_older || is_new {
+                    rolled_back += u32::from(is_older);
+                    emptied += u32::from(is_new);
                     history.comes_back_older(&member.node.name);
                 }
                 member.boot()?;
+            }
+            11 => {
+                // The API server may be on its way.
+                renewed += u32::from(fleet.renew(member).is_ok());
             }
             _ => {
                 servers += 1;
@@ -592,7 +603,7 @@ fn break_things(
         }
     }
     Ok(format!(
-        "{killed} daemons killed, {cut} connections changed, {booted} machines restarted ({rolled_back} with an older disk) and {servers} API servers"
+        "{killed} daemons killed, {cut} connections changed, {booted} machines restarted ({rolled_back} with an older disk, {emptied} with a new one), {renewed} Nodes made anew and {servers} API servers"
     ))
 }
 

@@ -90,10 +90,8 @@ impl Fleet {
         let api = ApiClient::start(&server, &control.admin())?;
         objects::definitions(env, &control, &server, &[objects::storage()])?;
         let names: Vec<_> = (1..=nodes).map(|number| format!("n{number}")).collect();
-        let objects = names
-            .iter()
-            .map(|name| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}));
-        control.apply(&server, &objects.collect::<Vec<_>>())?;
+        let objects: Vec<_> = names.iter().map(|name| node_object(name)).collect();
+        control.apply(&server, &objects)?;
         control.apply_text(&server, &pool_kinds()?)?;
         control.apply(&server, &rights(env)?)?;
         control.apply(&server, &[super::kind_of_claims()?])?;
@@ -204,12 +202,25 @@ impl Fleet {
         Ok(())
     }
 
+    /// Deletes the Node of a machine that runs on, which makes it anew, as kubelet does.
+    pub(super) fn renew(&self, member: &Member) -> anyhow::Result<()> {
+        let (name, nodes) = (&member.node.name, "/api/v1/nodes");
+        let path = format!("{nodes}/{name}");
+        self.api.request("DELETE", &path, &Value::Null)?.well()?;
+        let object = node_object(name);
+        self.api.request("POST", nodes, &object)?.well().map(drop)
+    }
+
     /// Kills the API server and starts it again.
     pub(super) fn restart_server(&self) -> anyhow::Result<()> {
         self.control.stop_server(&self.server)?;
         self.control
             .start_server(&self.server, Components::ApiServer)
     }
+}
+
+fn node_object(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
 }
 
 impl Member {
@@ -326,6 +337,12 @@ impl Member {
         let records = format!("{STATE_DIR}/{RECORDS}");
         self.node.run(&["sh", "-c", restore, "sh", &records])?;
         Ok(true)
+    }
+
+    /// Leaves no records, as a new disk has none.
+    pub(super) fn empty(&self) -> anyhow::Result<()> {
+        let records = self.node.path(&format!("{STATE_DIR}/{RECORDS}"));
+        fs::remove_dir_all(&records).with_context(|| format!("cannot remove {}", records.display()))
     }
 
     /// Asks the service as the plugin does; `None` when it ended before it answered.
