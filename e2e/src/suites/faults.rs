@@ -7,14 +7,14 @@
 mod api_server;
 mod clock;
 mod cycles;
-mod files;
+pub(crate) mod files;
 
 mod container;
 mod fixture;
 mod outage;
 mod process_fault;
 pub(crate) mod random;
-mod vdso;
+pub(crate) mod vdso;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

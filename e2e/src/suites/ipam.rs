@@ -47,6 +47,8 @@ const AT_ONCE: usize = 4;
 const NODES: u8 = 4;
 /// Of the run that is long.
 const MANY_NODES: u8 = 50;
+/// So many seconds are clocks ahead.
+const CLOCKS: [i64; 2] = [3_600, 3 * 86_400];
 /// The pause between two faults.
 const PAUSE: Duration = Duration::from_millis(400);
 /// How long a kubelet waits at least before it tries a pod again.
@@ -547,10 +549,11 @@ fn break_things(
 ) -> anyhow::Result<String> {
     let (mut killed, mut cut, mut servers) = (0, 0, 0);
     let (mut booted, mut rolled_back, mut emptied, mut renewed) = (0, 0, 0, 0);
+    let (mut full, mut clocks) = (0, 0);
     while !is_over.load(Ordering::Relaxed) {
         let members: Vec<usize> = (0..fleet.members.len()).collect();
         let member = &fleet.members[random.one_of(&members)];
-        match random.below(13) {
+        match random.below(16) {
             0..4 => {
                 killed += 1;
                 member.stop()?;
@@ -591,19 +594,25 @@ fn break_things(
                 // The API server may be on its way.
                 renewed += u32::from(fleet.renew(member).is_ok());
             }
-            _ => {
+            12 => {
                 servers += 1;
                 fleet.restart_server()?;
             }
+            13..15 => {
+                full += 1;
+                member.fill_disk()?;
+            }
+            _ => clocks += u32::from(member.move_clock(random.one_of(&CLOCKS))?),
         }
         // It is the time in which the fault has an effect.
         thread::sleep(PAUSE);
+        member.clear_disk()?;
         if random.below(2) == 0 {
             member.proxy.set(Condition::Open);
         }
     }
     Ok(format!(
-        "{killed} daemons killed, {cut} connections changed, {booted} machines restarted ({rolled_back} with an older disk, {emptied} with a new one), {renewed} Nodes made anew and {servers} API servers"
+        "{killed} daemons killed, {cut} connections changed, {booted} machines restarted ({rolled_back} with an older disk, {emptied} with a new one), {renewed} Nodes made anew, {servers} API servers killed, {full} disks full and {clocks} clocks moved"
     ))
 }
 

@@ -145,7 +145,7 @@ fn add_with_free_pages(fixture: &FaultsFixture, pod: &Pod, pages: u64) -> anyhow
 }
 
 /// Appends to the file until the disk is full; returns its length.
-fn fill(filler: &Path) -> anyhow::Result<u64> {
+pub(crate) fn fill(filler: &Path) -> anyhow::Result<u64> {
     let mut file = File::options().create(true).append(true).open(filler)?;
     let page = [0; 4096];
     while let Ok(count) = file.write(&page) {

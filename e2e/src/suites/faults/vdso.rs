@@ -32,7 +32,7 @@ const CODE: [u8; 32] = [
 ];
 
 /// Moves the wall clock of a process so that it is `seconds` ahead. The process must be stopped; `proc` is its directory in `/proc`.
-pub(super) fn set_offset(proc: &Path, seconds: i64) -> anyhow::Result<()> {
+pub(crate) fn set_offset(proc: &Path, seconds: i64) -> anyhow::Result<()> {
     ensure!(
         cfg!(target_arch = "x86_64"),
         "the clock of a process can be moved on x86-64 alone: run the other parts of this suite with --part"

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{Read as _, Write as _},
+    io::{ErrorKind, Read as _, Write as _},
     net::{Ipv4Addr, Shutdown},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
@@ -23,7 +23,13 @@ use ipam::{
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::{super::whereabouts, guest};
+use super::{
+    super::{
+        faults::{files, vdso},
+        whereabouts,
+    },
+    guest,
+};
 use crate::{
     control_plane::{
         Components, ControlPlane,
@@ -42,6 +48,9 @@ use crate::{
 
 /// The records of a node, in the daemon's directory of state.
 const RECORDS: &str = ".multus-rs/ipam";
+/// The disk of that directory.
+const DISK: &str = "size=64m";
+const FILLER: &str = "filler";
 const NAMESPACE: &str = "kube-system";
 /// Longer than an ADD takes whose API server does not answer.
 const ANSWER_TIME: Duration = Duration::from_mins(1);
@@ -235,6 +244,8 @@ impl Member {
         node.write(DAEMON_CONFIG, config.to_string())?;
         node.write(PRIMARY, layout::default_network("1.1.0", node.number))?;
         fs::create_dir_all(node.path(BIN_DIR))?;
+        fs::create_dir_all(node.path(STATE_DIR))?;
+        node.run(&["mount", "-t", "tmpfs", "-o", DISK, "state", STATE_DIR])?;
         let pod = format!("multus-{}", node.name);
         let token = control.kubectl(
             server,
@@ -285,6 +296,36 @@ impl Member {
         let boot = self.boots.fetch_add(1, Ordering::Relaxed);
         fs::write(self.node.path(OWN_BOOT_ID), format!("boot-{boot}\n"))?;
         Ok(())
+    }
+
+    /// Fills the disk of the records.
+    pub(super) fn fill_disk(&self) -> anyhow::Result<()> {
+        files::fill(&self.filler()).map(drop)
+    }
+
+    /// Ends what [`Self::fill_disk`] has begun, if it has.
+    pub(super) fn clear_disk(&self) -> anyhow::Result<()> {
+        match fs::remove_file(self.filler()) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.node.path(&format!("{STATE_DIR}/{FILLER}"))
+    }
+
+    /// Moves the daemon's wall clock so that it is `seconds` ahead of the machine's, until it ends. Returns whether one was moved.
+    pub(super) fn move_clock(&self, seconds: i64) -> anyhow::Result<bool> {
+        let daemon = self.daemon.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(daemon) = daemon.as_ref().filter(|_| cfg!(target_arch = "x86_64")) else {
+            return Ok(false);
+        };
+        sh::until(20, "the daemon's clock can be moved", || {
+            let move_it = |proc: &Path| vdso::set_offset(proc, seconds);
+            self.node.while_stopped(daemon, move_it)
+        })?;
+        Ok(true)
     }
 
     pub(super) fn start(&self) -> anyhow::Result<()> {
