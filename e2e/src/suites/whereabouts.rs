@@ -51,6 +51,19 @@ const THEIR_IMAGE: &str = "\"quay.io/dougbtv/alpine:latest\"";
 const SCALED: &str = "statefulSet.Spec.Replicas = &newReplicas\n";
 const SCALED_WHATEVER_CHANGED: &str =
     "statefulSet.Spec.Replicas = &newReplicas\n\tstatefulSet.ResourceVersion = \"\"\n";
+/// A test looks at the pool once its pods are gone from the list, which may be before their sandboxes are.
+const WITHOUT_PODS: &str = "\"cannot have leaked pods in the system\")\n";
+const WITHOUT_SET: &str = r#"
+	Eventually(func() bool {
+		_, err := clientInfo.Client.AppsV1().StatefulSets(namespace).Get(context.TODO(), serviceName, metav1.GetOptions{})
+		pools, failed := clientInfo.WbClient.WhereaboutsV1alpha1().IPPools(ipPoolNamespace).List(context.TODO(), metav1.ListOptions{})
+		used := 0
+		for _, pool := range pools.Items {
+			used += len(pool.Spec.Allocations)
+		}
+		return err != nil && failed == nil && used == 0
+	}, "30s").Should(BeTrue(), "the addresses of pods that are gone")
+"#;
 /// The specs of its own controllers, which are not there: addresses of pods that are gone are freed by the node of the pod.
 const SKIPPED: &str = "Pod cleanup controller|whereabouts-reconciler";
 /// The controller that gives nodes their slices, as a test.
@@ -168,6 +181,13 @@ fn build() -> anyhow::Result<PathBuf> {
         )?;
         let client = source.join("e2e/client/whereabouts.go");
         edit(&client, SCALED, SCALED_WHATEVER_CHANGED)?;
+        for test in [
+            "e2e/e2e_test.go",
+            "e2e/e2e_node_slice/e2e_node_slice_test.go",
+        ] {
+            let waiting = [WITHOUT_PODS, WITHOUT_SET].concat();
+            edit(&source.join(test), WITHOUT_PODS, &waiting)?;
+        }
         let choice = source.join("pkg/choice");
         fs::create_dir(&choice)?;
         fs::write(choice.join("choice_test.go"), CHOICE)?;
