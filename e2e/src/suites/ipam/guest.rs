@@ -91,7 +91,7 @@ fn plugin(fleet: &Fleet) -> anyhow::Result<()> {
     );
     let without_slice = json!({"type": "whereabouts", "range": "10.41.0.0/24", "node_slice_size": "/26", "configuration_path": FLAT_FILE});
     let outcome = member.whereabouts(&member.plugins, "ADD", "other", &config(&without_slice));
-    fails(outcome, "NodeSlicePool common has no slice for node")?;
+    fails(outcome, "NodeSlicePool lan has no slice for node")?;
     for _ in 0..2 {
         member.whereabouts(&member.plugins, "DEL", "plugin", &config(&both))?;
     }
