@@ -69,6 +69,8 @@ const SKIPPED: &str = "Pod cleanup controller|whereabouts-reconciler";
 /// The controller that gives nodes their slices, as a test.
 const SLICES: &str =
     "package main\n\nimport \"testing\"\n\nfunc TestServe(*testing.T) { main() }\n";
+/// The file of all definitions' common keys.
+const FLAT_FILE: &str = "/etc/cni/net.d/whereabouts.d/whereabouts.conf";
 /// How many specs are about slices.
 const SLICED: u32 = 9;
 /// A program of ours with its functions.
@@ -122,6 +124,8 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
         "its tests of slices of nodes pass, with its controller of slices",
         || {
             let server = cluster.server();
+            // The controller reads no definition without one.
+            server.write(FLAT_FILE, "{}")?;
             let controller = programs.join("nodeslicecontroller.test");
             let controller = server.serve("node-slice-controller", controller, |command| {
                 command
