@@ -260,6 +260,10 @@ impl Entry {
             self.sweep_due = Some(Instant::now());
         }
         self.assign();
+        if self.node.record.is_some() && self.used() != 0 {
+            // Whoever raises the turn of a block writes that nothing is used.
+            self.report_due.get_or_insert_with(Instant::now);
+        }
         slot
     }
 

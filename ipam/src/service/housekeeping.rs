@@ -218,7 +218,11 @@ impl<A: Api> Service<A> {
             };
             report(&record.uid, record.turn, entry.used())
         };
-        self.change(&own, name, &patch).map(drop)
+        if self.change(&own, name, &patch)? {
+            return Ok(());
+        }
+        // The record is older than the block, as on an older disk: under a turn that this node raises the number is right.
+        self.hold_on(name)
     }
 
     /// A block of this node has changed; what others want of it is shared.
@@ -368,12 +372,7 @@ impl<A: Api> Service<A> {
 
     /// After a boot nothing has a use: the node takes its blocks without a record, and frees the slots that its pods had.
     fn adopt(&self) -> Result<(), Failure> {
-        let own = self.own()?;
-        self.take_stock(&own)?;
-        let names: Vec<String> = self.lock().entries.keys().cloned().collect();
-        for name in names {
-            self.hold_again(&own, &name)?;
-        }
+        self.take_former(&*self.own()?)?;
         self.store().set_adopted().map_err(Failure::identity)?;
         // From now on a block without a record is not this node's.
         self.lock().own = None;
@@ -382,11 +381,22 @@ impl<A: Api> Service<A> {
 
     /// Looks once more for what the node has, when no request from before the boot can be made any more.
     fn settle(&self) -> Result<(), Failure> {
-        let own = self.own()?;
-        self.take_stock(&own)?;
+        // A block that a former directory's request has made since is of before the boot, too.
+        let own = Own {
+            is_complete: true,
+            ..(*self.own()?).clone()
+        };
+        self.take_former(&own)?;
         self.store().set_settled().map_err(Failure::identity)?;
         self.lock().settle_due = None;
         Ok(())
+    }
+
+    /// Takes the blocks that this node had before the boot, and has slots of former pods looked at.
+    fn take_former(&self, own: &Own) -> Result<(), Failure> {
+        self.take_stock(own)?;
+        let names: Vec<String> = self.lock().entries.keys().cloned().collect();
+        names.iter().try_for_each(|name| self.hold_again(own, name))
     }
 
     /// Finds blocks and slots of this node that its records do not know, and has them looked at.
@@ -412,7 +422,13 @@ impl<A: Api> Service<A> {
             let new = || Entry::new(own.holder.node.clone(), &block.space, block.block);
             let mut entry = former.unwrap_or_else(new);
             match (&block.mode, own.view(&block).mode) {
-                (_, Mode::Node(node)) if node == own.holder.node && !is_known => {}
+                (_, Mode::Node(node)) if node == own.holder.node && is_known => {
+                    // A daemon that was killed has noted it, and has not taken it yet.
+                    drop(state);
+                    self.seen(own, &name, Some(object), answers)?;
+                    continue;
+                }
+                (_, Mode::Node(node)) if node == own.holder.node => {}
                 (object::Mode::Shared(slots), _) => {
                     let before = entry.ended.len();
                     let is_own = |pod: &&SlotPod| *pod.node == *own.holder.node;
