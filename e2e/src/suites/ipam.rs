@@ -110,11 +110,11 @@ pub(crate) fn run(
     guest::run(&fleet, report)?;
     moving::run(env, &fleet, options.long, report)?;
     let seed = options.seed();
-    let count = if options.long { GIVEN * LONG } else { GIVEN };
+    let count = given(options.long);
     say(&format!("seed    {seed}"));
     report.check(
         &format!("{count} addresses while daemons, connections, API server and machines fail"),
-        || under_faults(&fleet, seed, count),
+        || under_faults(&fleet, seed, options.long),
     )?;
     report.check("nothing is left of what was given", || nothing_left(&fleet))?;
     report.check(
@@ -377,8 +377,14 @@ fn server_away(fleet: &Fleet) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Returns how many addresses are given while everything fails.
+const fn given(is_long: bool) -> usize {
+    if is_long { GIVEN * LONG } else { GIVEN }
+}
+
 /// Lets containers come and go on all nodes while faults hit them.
-fn under_faults(fleet: &Fleet, seed: u64, count: usize) -> anyhow::Result<()> {
+fn under_faults(fleet: &Fleet, seed: u64, is_long: bool) -> anyhow::Result<()> {
+    let count = given(is_long);
     let history = History::default();
     let next = AtomicUsize::new(0);
     let (is_over, is_machine_over) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -394,8 +400,8 @@ fn under_faults(fleet: &Fleet, seed: u64, count: usize) -> anyhow::Result<()> {
                 }));
             }
         }
-        let breaker =
-            scope.spawn(|| break_things(fleet, &history, &is_over, Random::new(seed, 99)));
+        let breaker = scope
+            .spawn(|| break_things(fleet, &history, &is_over, (Random::new(seed, 99), is_long)));
         let (history, is_machine_over) = (&history, &is_machine_over);
         let machines: Vec<_> = (0..claims::MACHINES)
             .map(|number| {
@@ -545,15 +551,17 @@ fn break_things(
     fleet: &Fleet,
     history: &History,
     is_over: &AtomicBool,
-    mut random: Random,
+    (mut random, is_long): (Random, bool),
 ) -> anyhow::Result<String> {
+    // Full disks, other clocks and Nodes that are made anew are each night's.
+    let faults = if is_long { 16 } else { 12 };
     let (mut killed, mut cut, mut servers) = (0, 0, 0);
-    let (mut booted, mut rolled_back, mut emptied, mut renewed) = (0, 0, 0, 0);
+    let (mut booted, mut rolled_back, mut renewed) = (0, 0, 0);
     let (mut full, mut clocks) = (0, 0);
     while !is_over.load(Ordering::Relaxed) {
         let members: Vec<usize> = (0..fleet.members.len()).collect();
         let member = &fleet.members[random.one_of(&members)];
-        match random.below(16) {
+        match random.below(faults) {
             0..4 => {
                 killed += 1;
                 member.stop()?;
@@ -577,26 +585,20 @@ fn break_things(
                 booted += 1;
                 member.stop()?;
                 history.power_cut(&member.node.name);
-                // The machine may come back with an older disk, or with a new one.
-                let is_older = random.below(2) == 0 && member.roll_back()?;
-                let is_new = !is_older && random.below(3) == 0;
-                if is_new {
-                    member.empty()?;
-                }
-                if is_older || is_new {
-                    rolled_back += u32::from(is_older);
-                    emptied += u32::from(is_new);
+                // The machine may come back with an older disk.
+                if random.below(2) == 0 && member.roll_back()? {
+                    rolled_back += 1;
                     history.comes_back_older(&member.node.name);
                 }
                 member.boot()?;
             }
             11 => {
-                // The API server may be on its way.
-                renewed += u32::from(fleet.renew(member).is_ok());
-            }
-            12 => {
                 servers += 1;
                 fleet.restart_server()?;
+            }
+            12 => {
+                // The API server may be on its way.
+                renewed += u32::from(fleet.renew(member).is_ok());
             }
             13..15 => {
                 full += 1;
@@ -612,7 +614,7 @@ fn break_things(
         }
     }
     Ok(format!(
-        "{killed} daemons killed, {cut} connections changed, {booted} machines restarted ({rolled_back} with an older disk, {emptied} with a new one), {renewed} Nodes made anew, {servers} API servers killed, {full} disks full and {clocks} clocks moved"
+        "{killed} daemons killed, {cut} connections changed, {booted} machines restarted ({rolled_back} with an older disk), {renewed} Nodes made anew, {servers} API servers killed, {full} disks full and {clocks} clocks moved"
     ))
 }
 

@@ -55,8 +55,8 @@ const SCALED_WHATEVER_CHANGED: &str =
 const WITHOUT_PODS: &str = "\"cannot have leaked pods in the system\")\n";
 const WITHOUT_SET: &str = r#"
 	Eventually(func() bool {
-		_, err := clientInfo.Client.AppsV1().StatefulSets(namespace).Get(context.TODO(), serviceName, metav1.GetOptions{})
-		pools, failed := clientInfo.WbClient.WhereaboutsV1alpha1().IPPools(ipPoolNamespace).List(context.TODO(), metav1.ListOptions{})
+		_, err := clientInfo.Client.AppsV1().StatefulSets(namespace).Get(context.Background(), serviceName, metav1.GetOptions{})
+		pools, failed := clientInfo.WbClient.WhereaboutsV1alpha1().IPPools(ipPoolNamespace).List(context.Background(), metav1.ListOptions{})
 		used := 0
 		for _, pool := range pools.Items {
 			used += len(pool.Spec.Allocations)
