@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
+use serde_json::json;
 
 use super::{
     cluster::ClusterFixture,
@@ -124,8 +125,9 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
         "its tests of slices of nodes pass, with its controller of slices",
         || {
             let server = cluster.server();
-            // The controller reads no definition without one.
-            server.write(FLAT_FILE, "{}")?;
+            // The controller reads no definition without one that names a kubeconfig.
+            let file = json!({"kubernetes": {"kubeconfig": cluster.control.admin()}});
+            server.write(FLAT_FILE, file.to_string())?;
             let controller = programs.join("nodeslicecontroller.test");
             let controller = server.serve("node-slice-controller", controller, |command| {
                 command
