@@ -481,13 +481,13 @@ fn slice_of_a_node_is_what_the_pool_of_slices_says() {
     );
     let whole = json!({"range": "10.0.0.0/16"});
     assert_eq!(definition(&whole).unwrap().slices("net"), None);
-    let slices = |slice: &str| {
+    let pool = |slice: &str| {
         json!({"metadata": {"name": "blue"}, "status": {"allocations": [
             {"nodeName": "", "sliceRange": "10.0.0.0/26"}, {"nodeName": "a", "sliceRange": slice}]}})
     };
     let own = sliced
         .clone()
-        .of_node(&slices("10.0.0.64/26"), "a")
+        .of_node(&pool("10.0.0.64/26"), "a")
         .unwrap()
         .unwrap();
     let range = &own.ranges[0];
@@ -496,10 +496,10 @@ fn slice_of_a_node_is_what_the_pool_of_slices_says() {
     assert_eq!(range.first().to_string(), "10.0.0.68");
     assert_eq!(range.last().to_string(), "10.0.0.126");
     assert_eq!(own.length(range), 16);
-    let of_b = sliced.clone().of_node(&slices("10.0.0.64/26"), "b");
+    let of_b = sliced.clone().of_node(&pool("10.0.0.64/26"), "b");
     assert_eq!(of_b, Ok(None));
     for wrong in ["10.1.0.0/26", "10.0.0.64/30", "10.0.0.0/8", "x"] {
-        let error = sliced.clone().of_node(&slices(wrong), "a").unwrap_err();
+        let error = sliced.clone().of_node(&pool(wrong), "a").unwrap_err();
         assert!(
             error
                 .to_string()

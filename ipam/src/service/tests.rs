@@ -1544,11 +1544,11 @@ fn random_history(seed: u64, nodes: usize, steps: u32) -> usize {
 /// Fails unless the blocks that nodes hold say which of their addresses are used, with nodes that have done what is due. Of open ones a request
 /// has no known outcome.
 fn check_reports(server: &Server, uses: &Uses, open: &BTreeSet<String>, seed: u64) {
-    let mut used: BTreeMap<String, u32> = BTreeMap::new();
+    let mut blocks: BTreeMap<String, u32> = BTreeMap::new();
     for (_, address) in uses.keys() {
         let address = address.split('/').next().unwrap().parse().unwrap();
         let block = crate::range::Block::of(address);
-        let slots = used.entry(object::name("", block)).or_default();
+        let slots = blocks.entry(object::name("", block)).or_default();
         *slots |= 1 << block.slot(address).unwrap();
     }
     for (name, object) in &*server.objects.lock().unwrap() {
@@ -1556,7 +1556,7 @@ fn check_reports(server: &Server, uses: &Uses, open: &BTreeSet<String>, seed: u6
         // A deleted one gives nothing; the end of the history shows that it goes.
         let is_settled = !block.is_deleted && !open.contains(name);
         if matches!(block.mode, object::Mode::Node(_)) && is_settled {
-            let expected = used.get(name).copied().unwrap_or_default();
+            let expected = blocks.get(name).copied().unwrap_or_default();
             assert_eq!(block.used, Some(expected), "{name} after {seed}: {object}");
         }
     }

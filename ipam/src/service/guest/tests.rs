@@ -699,10 +699,10 @@ fn node_gives_addresses_of_its_slice_alone_and_frees_those_of_its_former_program
         "{error}"
     );
     assert_eq!(machine.files(), 0);
-    let slices = json!({"kind": "NodeSlicePool", "metadata": {"name": "lan"}, "status": {"allocations": [
+    let pool_of_slices = json!({"kind": "NodeSlicePool", "metadata": {"name": "lan"}, "status": {"allocations": [
         {"nodeName": "b", "sliceRange": "10.0.0.0/29"}, {"nodeName": "a", "sliceRange": "10.0.0.8/29"}]}});
     let at = path("kube-system", SLICES, "lan");
-    cluster.put(&mut cluster.objects.lock().unwrap(), &at, slices);
+    cluster.put(&mut cluster.objects.lock().unwrap(), &at, pool_of_slices);
     machine.make_slice(&sliced);
     assert_eq!(machine.add("web", &sliced).unwrap(), "10.0.0.9/16");
     let entries = |cluster: &Cluster| {
