@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alias_is_somebodys_or_names_the_attachment() {
+    fn alias_that_names_an_attachment_is_read_apart_from_others() {
         let read = |alias: &str| {
             let mut message = Message::new(RTM_NEWLINK, 0, &[0; 16]);
             message.put(IFLA_IFALIAS, alias.as_bytes());

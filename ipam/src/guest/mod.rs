@@ -143,8 +143,12 @@ impl Definition {
 
     /// Returns the names of its pools.
     pub fn pools(&self) -> impl Iterator<Item = String> {
-        let ranges = self.ranges.iter();
-        ranges.map(|range| pool::name(&self.network_name, &self.node, range.subnet()))
+        self.ranges.iter().map(|range| self.pool(range))
+    }
+
+    /// Returns the name of the pool of one of its ranges.
+    pub fn pool(&self, range: &Range) -> String {
+        pool::name(&self.network_name, &self.node, range.subnet())
     }
 
     /// Returns the space of a range that has no pool, where the pools are in blocks. Addresses without reservations are those of one pool.
@@ -152,7 +156,7 @@ impl Definition {
         if self.is_reserved {
             return self.network_name.clone();
         }
-        own_space(&pool::name(&self.network_name, "", range.subnet()))
+        own_space(&self.pool(range))
     }
 
     /// Returns the gateway of a range's addresses.

@@ -43,7 +43,7 @@ pub struct Use {
     pub network_name: String,
     /// The node whose slice the subnet is; empty for a range that nodes share.
     pub node: String,
-    /// The `NodeSlicePool` that names the node's slice of the subnet, where a DEL could not ask it; empty for none.
+    /// The `NodeSlicePool` that has to be read for the node's slice of the subnet, in a use that a DEL recorded; empty in others.
     pub slices: String,
     /// Whether the address has a reservation.
     pub is_reserved: bool,

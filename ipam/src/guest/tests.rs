@@ -470,7 +470,7 @@ fn reservations_say_whose_they_are() {
 }
 
 #[test]
-fn slice_of_a_node_is_what_the_pool_of_slices_says() {
+fn node_slice_pool_names_the_slice_of_a_node() {
     let keys = json!({"range": "10.0.0.0/16", "exclude": ["10.0.0.64/30"], "node_slice_size": "/26", "network_name": "blue"});
     let sliced = definition(&keys).unwrap();
     assert_eq!(sliced.slices("net").as_deref(), Some("blue"));

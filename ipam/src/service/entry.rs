@@ -261,7 +261,7 @@ impl Entry {
         }
         self.assign();
         if self.node.record.is_some() && self.used() != 0 {
-            // Whoever raises the turn of a block writes that nothing is used.
+            // The request that raises a block's turn sets the number of used addresses to 0.
             self.report_due.get_or_insert_with(Instant::now);
         }
         slot

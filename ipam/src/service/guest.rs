@@ -207,7 +207,7 @@ impl<A: Objects> Guest<A> {
         if one.slices.is_empty() {
             return Ok(Some(one.clone()));
         }
-        let slices = self.api.get(&path(&self.namespace, SLICES, &one.slices))?;
+        let slices = self.api.get(&path(&one.namespace, SLICES, &one.slices))?;
         let subnet = slices.and_then(|slices| guest::slice_of(&slices, &self.node)?.parse().ok());
         Ok(subnet.map(|subnet| Use {
             subnet,
@@ -299,8 +299,7 @@ impl<A: Objects> Guest<A> {
         let pool = pool.transpose()?;
         if pool.is_none() {
             // A return gives the addresses to it.
-            let name = pool::name(&definition.network_name, "", range.subnet());
-            self.create_pool(&self.namespace, &name, range.subnet())?;
+            self.create_pool(&self.namespace, &definition.pool(range), range.subnet())?;
         }
         let is_new = pool
             .as_ref()
@@ -1020,7 +1019,7 @@ pub(super) fn pool_of(ipam: &Map<String, Value>, address: IpAddr) -> Option<Stri
     let definition = Definition::parse(ipam).ok()?;
     let mut ranges = definition.ranges.iter();
     let range = ranges.find(|range| range.contains(address))?;
-    Some(pool::name(&definition.network_name, "", range.subnet()))
+    Some(definition.pool(range))
 }
 
 /// Returns whether a definition's addresses are those of pools.

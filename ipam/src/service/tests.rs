@@ -1509,7 +1509,6 @@ fn random_history(seed: u64, nodes: usize, steps: u32) -> usize {
             16 => {
                 uses.retain(|_, (on, _)| *on != at);
                 claims.end_all(at);
-                // It comes back with an older disk, or a new one.
                 if let (Some(older), 0) = (&disks[at], dice.roll(2)) {
                     copy_dir(older.path(), machines[at].dir.path());
                 }
@@ -1541,8 +1540,8 @@ fn random_history(seed: u64, nodes: usize, steps: u32) -> usize {
     given
 }
 
-/// Fails unless the blocks that nodes hold say which of their addresses are used, with nodes that have done what is due. Of open ones a request
-/// has no known outcome.
+/// Fails unless the blocks that nodes hold say which of their addresses are used. The nodes have done what is due; a request about an open block
+/// has no known outcome, so nothing is said about it.
 fn check_reports(server: &Server, uses: &Uses, open: &BTreeSet<String>, seed: u64) {
     let mut blocks: BTreeMap<String, u32> = BTreeMap::new();
     for (_, address) in uses.keys() {
@@ -1572,7 +1571,7 @@ fn end_history(
 ) {
     server.fates.lock().unwrap().clear();
     server.land();
-    // What one does, another one hears of.
+    // The second round shows each node what the others have changed in the first one.
     for machine in machines.iter().chain(&*machines) {
         machine.hear();
         machine.work();

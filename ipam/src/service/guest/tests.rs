@@ -381,7 +381,7 @@ fn reference_add(
 ) -> Option<IpAddr> {
     let definition = Definition::parse(ipam.as_object().unwrap()).unwrap();
     let range = &definition.ranges[0];
-    let name = pool::name(&definition.network_name, "", range.subnet());
+    let name = definition.pool(range);
     let own = Owner {
         container: container.to_owned(),
         pod: format!("shop/{pod}"),
