@@ -203,6 +203,20 @@ const EVERYWHERE: &[Everywhere] = &[
         },
         reason: "the gateway of a ptp link is usable at once",
     },
+    Everywhere {
+        matches: |Difference {
+                      at,
+                      values: [reference, ours],
+                  },
+                  _| {
+            let is_ours = |alias: &str| alias.starts_with("cni:container:");
+            at.contains("/links/")
+                && at.ends_with("/ifalias")
+                && reference.is_null()
+                && ours.as_str().is_some_and(is_ours)
+        },
+        reason: "DEL knows its link by the alias, whatever its name",
+    },
 ];
 
 /// Runs the selected cases; reports one check per plugin.
@@ -547,6 +561,11 @@ mod tests {
             "/4 state after ADD/host/iptables",
             [json!(["*nat", "-A X"]), json!([])]
         ));
+        let alias = "/1 state after ADD/pod/links/0/ifalias";
+        let ours = json!("cni:container:eth0");
+        assert!(is_wanted(alias, [Value::Null, ours.clone()]));
+        assert!(!is_wanted(alias, [json!("nic0"), ours]));
+        assert!(!is_wanted(alias, [Value::Null, json!("nic0")]));
     }
 
     #[test]
