@@ -512,7 +512,9 @@ async fn stop(cluster: &impl Cluster, stored: &Stored) -> Outcome<()> {
     mark(cluster, stored.namespace(), OPEN).await?;
     let begun = stored.pools.iter().filter(|pool| pool.word == ADOPTING);
     let patches: Vec<_> = begun.map(|pool| (pool, pool.reopen(None))).collect();
-    patch_pools(cluster, &patches).await
+    patch_pools(cluster, &patches).await?;
+    // A return before it may have ended before they were gone.
+    remove_closed(cluster).await
 }
 
 /// Closes the blocks of the pools' ranges. Returns how many there are. A node that makes another one reads the pools before it gives of it.

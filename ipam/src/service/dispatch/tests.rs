@@ -17,7 +17,7 @@ use super::super::tests::turns::{self, Fate, Next};
 use super::super::tests::{Server, TIMES, lost};
 use super::*;
 use crate::guest::mover::{self, MoveError, NAMESPACES, Order, Seen, Stored, Write};
-use crate::guest::moving::{PodPlace, Reserved, StoredPool};
+use crate::guest::moving::{self, PodPlace, Reserved, StoredPool};
 use crate::guest::pool::{ADOPTING, RETURNING};
 use crate::guest::record::Records;
 use crate::guest::{Definition, POOLS, collection};
@@ -502,6 +502,27 @@ fn block_that_is_made_late_is_free_after_a_return() {
     moved.give_back();
     moved.world.server.land();
     assert_eq!(moved.world.owners(), ["pool/a/net1"]);
+    moved.give_back();
+    assert_eq!(moved.world.owners(), [""; 0]);
+    assert_eq!(moved.world.cluster.taken().0, ["1 shop/a a"]);
+}
+
+#[test]
+fn closed_block_that_an_interrupted_return_left_goes_when_the_next_adoption_is_stopped() {
+    let moved = Moved::new();
+    moved.add("a", &range()).unwrap();
+    moved.adopt();
+    let [block] = &moved.world.all_blocks()[..] else {
+        panic!("one block has the pool's address")
+    };
+    let name = object::name(&block.space, block.block);
+    let closed = moving::change_mode(block, "closed", None);
+    let closed = moved.world.server.patch(&name, &closed).unwrap();
+    moved.give_back();
+    let mut objects = moved.world.server.objects.lock().unwrap();
+    assert_eq!(objects.insert(name, closed), None);
+    drop(objects);
+    moved.stamp(ADOPTING);
     moved.give_back();
     assert_eq!(moved.world.owners(), [""; 0]);
     assert_eq!(moved.world.cluster.taken().0, ["1 shop/a a"]);
