@@ -18,13 +18,13 @@ fn block() -> Value {
         "metadata": {"name": "10.20.3.0", "uid": "u", "resourceVersion": "7"},
         "spec": {
             "schema": 1, "space": "", "first": "10.20.3.0", "mode": "node", "turn": 4,
-            "holder": {"node": "b", "uid": "n", "incarnation": "i"}, "used": "000000ff", "wanted": ["a"]
+            "holder": {"node": "b", "uid": "n", "incarnation": "i", "boot": "o"}, "used": "000000ff", "wanted": ["a"]
         }
     })
 }
 
 fn shared_block() -> Value {
-    let pod = json!({"namespace": "shop", "name": "web-0", "uid": "p", "node": "b"});
+    let pod = json!({"namespace": "shop", "name": "web-0", "uid": "p", "node": "b", "boot": "o"});
     let mut slots = vec![json!({"owner": "", "pods": []}); 32];
     slots[5] = json!({"owner": "pod/p/c/net1", "pods": [pod]});
     let mut block = block();
@@ -102,7 +102,7 @@ fn the_schema_refuses_blocks_that_are_never_used() {
         block["spec"].as_object_mut().unwrap().remove(key);
         check_refused(&validator, &block);
     }
-    for key in ["node", "uid", "incarnation"] {
+    for key in ["node", "uid", "incarnation", "boot"] {
         let mut block = block();
         block["spec"]["holder"].as_object_mut().unwrap().remove(key);
         check_refused(&validator, &block);

@@ -70,8 +70,8 @@ pub fn blocks(input: &[u8]) -> bool {
             node: "a".into(),
             uid: "1".into(),
             incarnation: "i".into(),
+            boot: "o".into(),
         },
-        is_complete: false,
     };
     let view = own.view(&block);
     assert_eq!(view.turn, block.turn);

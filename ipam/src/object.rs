@@ -92,7 +92,10 @@ pub enum Mode {
 pub struct Holder {
     pub node: Arc<str>,
     pub uid: Arc<str>,
+    /// The name of the node's directory of records.
     pub incarnation: Arc<str>,
+    /// The boot of the machine in which it has taken the block, or raised its turn: later ones have ended every use.
+    pub boot: Arc<str>,
 }
 
 /// An address of a block that is not one node's. An empty owner means that it is free.
@@ -111,6 +114,8 @@ pub struct SlotPod {
     pub name: String,
     pub uid: String,
     pub node: String,
+    /// The boot of the node's machine in which the pod has got the address; empty for one that came with a pool.
+    pub boot: String,
     /// Of a claim's slot: `<container>/<ifname>`, which use of the address it is. Otherwise it is empty, and the owner says it.
     pub interface: String,
     /// The `IPPool` of an adopted range, to which a return gives the address; empty for others.
@@ -222,10 +227,9 @@ impl AddressBlock {
             slots.ok_or_else(|| wrong("spec.slots", "a list of slots"))
         };
         let mode = match text(spec, "mode") {
-            Some("node") => Mode::Node(
-                holder(spec)
-                    .ok_or_else(|| wrong("spec.holder", "a node with its uid and incarnation"))?,
-            ),
+            Some("node") => Mode::Node(holder(spec).ok_or_else(|| {
+                wrong("spec.holder", "a node with its uid, incarnation and boot")
+            })?),
             Some("shared") => Mode::Shared(slots()?),
             Some("closed") => Mode::Closed(slots()?),
             _ => return Err(wrong("spec.mode", "\"node\", \"shared\" or \"closed\"")),
@@ -267,6 +271,7 @@ fn holder(spec: &Map<String, Value>) -> Option<Holder> {
         node: text(holder, "node")?.into(),
         uid: text(holder, "uid")?.into(),
         incarnation: text(holder, "incarnation")?.into(),
+        boot: text(holder, "boot")?.into(),
     })
 }
 
@@ -294,6 +299,7 @@ fn slot_pod(value: &Value) -> Option<SlotPod> {
         name: field("name")?,
         uid: field("uid")?,
         node: field("node")?,
+        boot: field("boot").unwrap_or_default(),
         interface: field("interface").unwrap_or_default(),
         pool: field("pool").unwrap_or_default(),
     })
@@ -314,7 +320,7 @@ mod tests {
         json!({
             "metadata": {"name": "10.20.3.0", "uid": "u", "resourceVersion": "7"},
             "spec": {"schema": 1, "space": "", "first": "10.20.3.0", "mode": "node", "turn": 4,
-                "holder": {"node": "b", "uid": "n", "incarnation": "i"}, "wanted": ["a"]}
+                "holder": {"node": "b", "uid": "n", "incarnation": "i", "boot": "o"}, "wanted": ["a"]}
         })
     }
 
@@ -414,9 +420,9 @@ mod tests {
         );
         check_error(
             "/spec/holder",
-            json!({"uid": "n", "incarnation": "i"}),
+            json!({"uid": "n", "incarnation": "i", "boot": "o"}),
             &format!(
-                "block 10.20.3.0: spec.holder is missing or not a node with its uid and incarnation; {cure}"
+                "block 10.20.3.0: spec.holder is missing or not a node with its uid, incarnation and boot; {cure}"
             ),
         );
         check_error(

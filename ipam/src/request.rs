@@ -22,8 +22,6 @@ pub type Id = Arc<str>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Own {
     pub holder: Holder,
-    /// Whether the machine was started since its directory of records was made: blocks that it has no record of have no use either.
-    pub is_complete: bool,
 }
 
 impl Own {
@@ -31,7 +29,13 @@ impl Own {
     /// there, and a Node of this name that was deleted says that its machine is off.
     fn is(&self, holder: &Holder) -> bool {
         let is_node = self.holder.node == holder.node;
-        is_node && (self.is_complete || self.holder.incarnation == holder.incarnation)
+        let is_own = self.holder.incarnation == holder.incarnation;
+        is_node && (is_own || self.is_former(&holder.boot))
+    }
+
+    /// Returns whether a boot is one of before this machine was started, which has ended every use.
+    pub fn is_former(&self, boot: &str) -> bool {
+        *self.holder.boot != *boot
     }
 
     /// Returns a block as the protocol sees it. A holder that is not this node has a name that no node has.
@@ -57,8 +61,9 @@ fn foreign(holder: &Holder) -> Id {
         node,
         uid,
         incarnation,
+        boot,
     } = holder;
-    format!("{node}/{uid}/{incarnation}").into()
+    format!("{node}/{uid}/{incarnation}/{boot}").into()
 }
 
 fn owner(slot: &Slot) -> Option<Owner<Id>> {
@@ -210,8 +215,12 @@ impl Context<'_> {
         };
         let users = owner.users().iter();
         let pods = users.map(|user| {
-            let known = other(user).or_else(|| (self.pod)(&user.pod))?;
-            Some(slot_pod(&known))
+            let new = || {
+                let mut pod = (self.pod)(&user.pod)?;
+                self.own.holder.boot.as_ref().clone_into(&mut pod.boot);
+                Some(pod)
+            };
+            Some(slot_pod(&other(user).or_else(new)?))
         });
         let pods = pods.collect::<Option<Value>>()?;
         Some(json!({"owner": &**owner.name(), "pods": pods}))
@@ -289,7 +298,7 @@ pub fn free(block: &AddressBlock, slot: usize) -> Option<Value> {
 }
 
 fn holder(of: &Holder) -> Value {
-    json!({"node": &*of.node, "uid": &*of.uid, "incarnation": &*of.incarnation})
+    json!({"node": &*of.node, "uid": &*of.uid, "incarnation": &*of.incarnation, "boot": &*of.boot})
 }
 
 fn slot_pod(pod: &SlotPod) -> Value {
@@ -298,15 +307,17 @@ fn slot_pod(pod: &SlotPod) -> Value {
         name,
         uid,
         node,
+        boot,
         interface,
         pool,
     } = pod;
     let mut value = json!({"namespace": namespace, "name": name, "uid": uid, "node": node});
-    if !interface.is_empty() {
-        value["interface"] = interface.as_str().into();
-    }
-    if !pool.is_empty() {
-        value["pool"] = pool.as_str().into();
+    let may_be_empty = [("boot", boot), ("interface", interface), ("pool", pool)];
+    for (key, text) in may_be_empty
+        .into_iter()
+        .filter(|(_, text)| !text.is_empty())
+    {
+        value[key] = text.as_str().into();
     }
     value
 }
@@ -345,8 +356,8 @@ mod tests {
                 node: "a".into(),
                 uid: "1".into(),
                 incarnation: "i".into(),
+                boot: "o".into(),
             },
-            is_complete: false,
         }
     }
 
@@ -356,6 +367,7 @@ mod tests {
             name: owner.to_owned(),
             uid: "u".to_owned(),
             node: "a".to_owned(),
+            boot: String::new(),
             interface: String::new(),
             pool: String::new(),
         })
@@ -407,7 +419,7 @@ mod tests {
         assert_eq!(granted, Answer::Granted(5));
 
         let label = "/metadata/labels/ipam.multus-rs.cni.cncf.io~1node";
-        let holder = json!({"node": "a", "uid": "1", "incarnation": "i"});
+        let holder = json!({"node": "a", "uid": "1", "incarnation": "i", "boot": "o"});
         let tests = [
             test("/metadata/uid", "block"),
             test("/spec/turn", 1),
@@ -433,7 +445,7 @@ mod tests {
         let share = node.share().unwrap();
         let patch_of_share = patch(&share, &held);
         let mut slots = vec![json!({"owner": "", "pods": []}); 32];
-        slots[7] = json!({"owner": "pod/2", "pods": [{"namespace": "shop", "name": "pod/2", "uid": "u", "node": "a"}]});
+        slots[7] = json!({"owner": "pod/2", "pods": [{"namespace": "shop", "name": "pod/2", "uid": "u", "node": "a", "boot": "o"}]});
         let expected = [
             &tests[..],
             &[
@@ -468,7 +480,7 @@ mod tests {
         let mut other: Node<Id> = Node::new("b".into(), 32);
         let view = own.view(&shared);
         let take = sent(other.add(Some(&view), None, &"pod/3".into(), &[9], true, |_| false));
-        let taken = json!({"owner": "pod/3", "pods": [{"namespace": "shop", "name": "pod/3", "uid": "u", "node": "a"}]});
+        let taken = json!({"owner": "pod/3", "pods": [{"namespace": "shop", "name": "pod/3", "uid": "u", "node": "a", "boot": "o"}]});
         let expected = json!([
             test("/metadata/uid", "block"),
             test("/spec/mode", "shared"),
@@ -524,7 +536,8 @@ mod tests {
         let usage: Id = format!("{claim}/u/d/net1").into();
         let mut node: Node<Id> = Node::new("a".into(), 32);
         let hold = node.hold(&own.view(&shared), 7, &usage, 2).unwrap();
-        let new = json!({"namespace": "shop", "name": &*usage, "uid": "u", "node": "a"});
+        let new =
+            json!({"namespace": "shop", "name": &*usage, "uid": "u", "node": "a", "boot": "o"});
         let patch = context(&own, Some(&shared)).patch(&hold).unwrap();
         assert_eq!(
             sorted(patch),
@@ -574,7 +587,7 @@ mod tests {
     #[test]
     fn wish_is_written_once_for_each_node() {
         let spec = json!({"schema": 1, "space": "", "first": "10.20.3.0", "turn": 2, "mode": "node", "wanted": ["b", "c"],
-            "holder": {"node": "x", "uid": "1", "incarnation": "i"}});
+            "holder": {"node": "x", "uid": "1", "incarnation": "i", "boot": "o"}});
         let block = stored(json!({"metadata": {"name": "10.20.3.0"}, "spec": spec}));
         let expected = json!([
             test("/metadata/uid", "block"),

@@ -754,8 +754,8 @@ impl<A: Api> Service<A> {
                 node: self.node.clone(),
                 uid: uid.into(),
                 incarnation: store.incarnation().into(),
+                boot: store.boot().into(),
             },
-            is_complete: store.may_adopt(),
         });
         drop(store);
         if is_read {

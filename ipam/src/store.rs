@@ -46,8 +46,6 @@ pub struct Store {
 #[derive(Debug)]
 struct Identity {
     incarnation: String,
-    /// The boot in which the directory was made.
-    boot: String,
     /// The last boot after which the node has taken its blocks without a record.
     adopted: Option<String>,
     /// The last boot after which requests of the former one can no longer be made.
@@ -216,7 +214,6 @@ impl Identity {
         let value = document(bytes)?;
         Some(Self {
             incarnation: text(&value, "incarnation")?,
-            boot: text(&value, "boot")?,
             adopted: text(&value, "adopted"),
             settled: text(&value, "settled"),
             node: text(&value, "node"),
@@ -226,21 +223,19 @@ impl Identity {
     fn document(&self) -> Vec<u8> {
         let Self {
             incarnation,
-            boot,
             adopted,
             settled,
             node,
         } = self;
         let document = json!({
-            "schema": SCHEMA, "incarnation": incarnation, "boot": boot, "adopted": adopted, "settled": settled, "node": node,
+            "schema": SCHEMA, "incarnation": incarnation, "adopted": adopted, "settled": settled, "node": node,
         });
         document.to_string().into_bytes()
     }
 
-    fn make(path: &Path, boot: &str) -> io::Result<Self> {
+    fn make(path: &Path) -> io::Result<Self> {
         let identity = Self {
             incarnation: fs::read_to_string(UUID)?.trim().to_owned(),
-            boot: boot.to_owned(),
             adopted: None,
             settled: None,
             node: None,
@@ -267,7 +262,7 @@ impl Store {
             Err(error) => return Err(error),
         };
         // Without its identity the directory may have lost records, too: it is a new one.
-        let identity = known.map_or_else(|| Identity::make(&path, boot), Ok)?;
+        let identity = known.map_or_else(|| Identity::make(&path), Ok)?;
         Ok(Self {
             dir,
             boot: boot.to_owned(),
@@ -280,10 +275,14 @@ impl Store {
         &self.identity.incarnation
     }
 
-    /// Returns whether blocks without a record have no use: the machine was started since the directory was made, and the node has not
-    /// yet taken these blocks since.
-    pub fn may_adopt(&self) -> bool {
-        self.identity.boot != self.boot && self.identity.adopted.as_ref() != Some(&self.boot)
+    /// The name of the boot of this machine.
+    pub fn boot(&self) -> &str {
+        &self.boot
+    }
+
+    /// Returns whether the node has not yet taken its blocks of before the boot, of which the directory perhaps has no record.
+    pub fn has_to_adopt(&self) -> bool {
+        self.identity.adopted.as_ref() != Some(&self.boot)
     }
 
     /// The uid of the Node when it was read last.
@@ -300,15 +299,15 @@ impl Store {
         write(&self.dir.join(IDENTITY), &self.identity.document())
     }
 
-    /// Notes that the node has taken its blocks without a record: one that loses its record from now on gives nothing until the next boot.
+    /// Notes that the node has taken its blocks of before the boot.
     pub fn set_adopted(&mut self) -> io::Result<()> {
         self.identity.adopted = Some(self.boot.clone());
         write(&self.dir.join(IDENTITY), &self.identity.document())
     }
 
-    /// Returns whether a request that was sent before this boot may still be made, of which an older disk knows nothing.
+    /// Returns whether a request that was sent before this boot may still be made, of which an older disk or a new one knows nothing.
     pub fn is_open(&self) -> bool {
-        self.identity.boot != self.boot && self.identity.settled.as_ref() != Some(&self.boot)
+        self.identity.settled.as_ref() != Some(&self.boot)
     }
 
     /// Notes that such requests were looked for when none could come any more.
@@ -425,7 +424,6 @@ mod tests {
     fn boot_ends_uses_and_keeps_what_is_held() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open_in_boot(dir.path(), "a").unwrap();
-        assert!(!store.may_adopt(), "the directory was made in this boot");
         store.keep(&record("10.0.0.0")).unwrap();
         let again = Store::open_in_boot(dir.path(), "a").unwrap();
         assert_eq!(again.incarnation(), store.incarnation());
@@ -435,10 +433,10 @@ mod tests {
         };
         assert_eq!((read.uses.len(), &read.held), (1, &record("").held));
         let mut booted = Store::open_in_boot(dir.path(), "b").unwrap();
-        assert!(booted.may_adopt());
+        assert!(booted.has_to_adopt());
         booted.set_adopted().unwrap();
         let again = Store::open_in_boot(dir.path(), "b").unwrap();
-        assert!(!again.may_adopt());
+        assert!(!again.has_to_adopt());
         let all = booted.all().unwrap();
         let [Read::Former(read)] = &all[..] else {
             panic!("{all:?}")
@@ -505,6 +503,5 @@ mod tests {
         fs::remove_file(dir.path().join(IDENTITY)).unwrap();
         let other = Store::open_in_boot(dir.path(), "b").unwrap();
         assert_ne!(other.incarnation(), store.incarnation());
-        assert!(!other.may_adopt());
     }
 }

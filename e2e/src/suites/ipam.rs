@@ -556,7 +556,7 @@ fn break_things(
     // Full disks, other clocks and Nodes that are made anew are each night's.
     let faults = if is_long { 16 } else { 12 };
     let (mut killed, mut cut, mut servers) = (0, 0, 0);
-    let (mut booted, mut rolled_back, mut renewed) = (0, 0, 0);
+    let (mut booted, mut rolled_back, mut emptied, mut renewed) = (0, 0, 0, 0);
     let (mut full, mut clocks) = (0, 0);
     while !is_over.load(Ordering::Relaxed) {
         let members: Vec<usize> = (0..fleet.members.len()).collect();
@@ -585,9 +585,15 @@ fn break_things(
                 booted += 1;
                 member.stop()?;
                 history.power_cut(&member.node.name);
-                // The machine may come back with an older disk.
-                if random.below(2) == 0 && member.roll_back()? {
-                    rolled_back += 1;
+                // The machine may come back with an older disk, or with a new one.
+                let is_older = random.below(2) == 0 && member.roll_back()?;
+                let is_new = !is_older && random.below(3) == 0;
+                if is_new {
+                    member.empty()?;
+                }
+                if is_older || is_new {
+                    rolled_back += u32::from(is_older);
+                    emptied += u32::from(is_new);
                     history.comes_back_older(&member.node.name);
                 }
                 member.boot()?;
@@ -614,7 +620,7 @@ fn break_things(
         }
     }
     Ok(format!(
-        "{killed} daemons killed, {cut} connections changed, {booted} machines restarted ({rolled_back} with an older disk), {renewed} Nodes made anew, {servers} API servers killed, {full} disks full and {clocks} clocks moved"
+        "{killed} daemons killed, {cut} connections changed, {booted} machines restarted ({rolled_back} with an older disk, {emptied} with a new one), {renewed} Nodes made anew, {servers} API servers killed, {full} disks full and {clocks} clocks moved"
     ))
 }
 

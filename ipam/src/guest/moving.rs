@@ -308,6 +308,7 @@ pub fn adopt(
                 name: pod.to_owned(),
                 uid,
                 node,
+                boot: String::new(),
                 interface: String::new(),
                 pool: pool.name.clone(),
             });

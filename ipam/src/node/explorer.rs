@@ -6,7 +6,9 @@
 //! - `wanted`: a holder shares its block here whenever it may, so each history in which others ask it to is among them. That it does so once
 //!   it was asked is not shown here.
 //! - GC: containers end without a DEL, and any use that none has may be freed, but that of an ADD under way.
-//! - Not here: guests of whereabouts, an emptied directory (rule 9), an older disk, and a claim that is made again under its name.
+//! - Directories: one is emptied while its machine runs, or a machine starts with a new disk. Whose block is whose then is decided in
+//!   [`crate::request::Own`], and written here once more on [`Name`]s.
+//! - Not here: guests of whereabouts, an older disk, and a claim that is made again under its name.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
@@ -14,7 +16,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::{Value, json};
 
-use super::{Answer, Block, Change, Mode, Node, Outcome, Owner, Request, Test};
+use super::{Answer, Block, Change, Mode, Node, Outcome, Owner, Request, Test, User};
 use crate::claim::{self, MOST_PODS, Reference};
 use crate::service::tests::patched;
 
@@ -50,6 +52,8 @@ enum Rule {
     Over,
     /// GC frees nothing of an ADD that is under way.
     UnderWay,
+    /// 9: an emptied directory gives nothing of what was held in this boot.
+    Boot,
 }
 
 #[derive(Clone, Copy)]
@@ -60,6 +64,8 @@ struct Limits {
     power_cuts: u8,
     lives: u8,
     turns: u64,
+    /// How often a directory is emptied or a disk is new.
+    emptied: u8,
     states: usize,
     has_claim: bool,
 }
@@ -70,6 +76,40 @@ struct Machine {
     is_registered: bool,
     node: Node<u8>,
     adding: Option<Adding>,
+}
+
+/// The holder of a block, or the node of a slot: a machine in one of its boots with one of its directories. In the protocol it is a number.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Name {
+    machine: u8,
+    boot: u8,
+    directory: u8,
+}
+
+impl Name {
+    fn of(number: u8) -> Self {
+        Self {
+            machine: number & 1,
+            boot: number >> 1 & 7,
+            directory: number >> 4,
+        }
+    }
+
+    fn number(self) -> u8 {
+        assert!(self.boot < 8 && self.directory < 8);
+        self.machine | self.boot << 1 | self.directory << 4
+    }
+
+    /// Returns whether this machine has what another name has: its directory says so, or the uses were over when it was started.
+    fn is(self, other: Self, broken: Option<Rule>) -> bool {
+        let is_known = self.directory == other.directory || self.boot != other.boot;
+        self.machine == other.machine && (is_known || broken == Some(Rule::Boot))
+    }
+}
+
+/// Returns the index of the machine with this name.
+fn index(name: u8) -> usize {
+    usize::from(Name::of(name).machine)
 }
 
 /// The ADD of a pod of the claim: the claim as it was read, and the slot that the pod has in the block.
@@ -105,6 +145,7 @@ struct State {
     pods: u8,
     lives: u8,
     power_cuts: u8,
+    emptied: u8,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -116,6 +157,34 @@ struct Use {
 }
 
 impl Machine {
+    /// Returns the block as this machine sees it.
+    fn view(&self, block: &Block<u8>, broken: Option<Rule>) -> Block<u8> {
+        let own = Name::of(self.node.name);
+        let seen = |name: u8| {
+            if own.is(Name::of(name), broken) {
+                own.number()
+            } else {
+                name
+            }
+        };
+        let mut view = block.clone();
+        match &mut view.mode {
+            Mode::Node(holder) => *holder = seen(*holder),
+            Mode::Shared(owners) => {
+                let users = owners.iter_mut().flatten().flat_map(users_of);
+                users.for_each(|user| user.node = seen(user.node));
+            }
+        }
+        view
+    }
+
+    /// Begins a directory without a record.
+    fn empty(&mut self) {
+        let name = Name::of(self.node.name);
+        let directory = name.directory + 1;
+        self.node = Node::new(Name { directory, ..name }.number(), self.node.slots);
+    }
+
     /// No answer is awaited any more, and the ADD that awaits one fails.
     fn give_up(&mut self) {
         self.node.give_up();
@@ -278,15 +347,47 @@ fn apply(
     Ok(Some(block))
 }
 
+/// Sends a request, which names what its sender has seen as the API server has it.
 fn post(
     next: &mut Vec<State>,
-    state: State,
+    mut state: State,
     sender: Option<u8>,
     request: Option<Request<u8>>,
     limits: Limits,
 ) {
-    if let Some(request) = request {
-        send(next, state, Message::Block(sender, request), limits);
+    let Some(mut request) = request else { return };
+    if let Some(seen) = &state.api {
+        for test in &mut request.tests {
+            match test {
+                Test::HeldBy(name) => {
+                    if let Mode::Node(holder) = seen.mode {
+                        *name = holder;
+                    }
+                }
+                Test::Slot(slot, owner) => *owner = seen.owner(*slot).cloned(),
+                Test::Unchanged(block) => *block = seen.clone(),
+                _ => {}
+            }
+        }
+        if let Change::Slot(slot, Some(owner)) = &mut request.change {
+            let known = seen.owner(*slot).map_or(&[][..], Owner::users);
+            for user in users_of(owner) {
+                let is_same = |one: &&User<u8>| one.pod == user.pod;
+                user.node = known.iter().find(is_same).map_or(user.node, |one| one.node);
+            }
+        }
+    }
+    if let Some(sender) = sender {
+        let pending = &mut state.machines[usize::from(sender)].node.pending;
+        *pending = pending.is_some().then(|| request.clone());
+    }
+    send(next, state, Message::Block(sender, request), limits);
+}
+
+fn users_of(owner: &mut Owner<u8>) -> &mut [User<u8>] {
+    match owner {
+        Owner::Pod(user) => std::slice::from_mut(user),
+        Owner::Claim(_, users) => users,
     }
 }
 
@@ -418,6 +519,16 @@ fn power(next: &mut Vec<State>, state: &State, name: u8, broken: Option<Rule>, l
     let booted = &mut changed.machines[index];
     (booted.is_on, booted.is_registered) = (true, true);
     booted.node.boot();
+    let name = Name::of(booted.node.name);
+    let boot = name.boot + 1;
+    booted.node.name = Name { boot, ..name }.number();
+    if state.emptied < limits.emptied {
+        let mut renewed = changed.clone();
+        renewed.emptied += 1;
+        renewed.machines[index].empty();
+        next.push(renewed);
+    }
+    let booted = &mut changed.machines[index];
     if let Some(record) = booted
         .node
         .record
@@ -430,29 +541,36 @@ fn power(next: &mut Vec<State>, state: &State, name: u8, broken: Option<Rule>, l
 }
 
 fn work(next: &mut Vec<State>, state: &State, name: u8, broken: Option<Rule>, limits: Limits) {
-    let index = usize::from(name);
-    let is_gone = |other: &u8| {
-        broken == Some(Rule::Gone) || !state.machines[usize::from(*other)].is_registered
-    };
-    let seen = state.api.as_ref();
+    let at = usize::from(name);
+    let is_gone =
+        |other: &u8| broken == Some(Rule::Gone) || !state.machines[index(*other)].is_registered;
+    let view = state.api.as_ref();
+    let view = view.map(|block| state.machines[at].view(block, broken));
+    let seen = view.as_ref();
     let variant = |change: &mut dyn FnMut(&mut Node<u8>)| {
         let mut changed = state.clone();
-        change(&mut changed.machines[index].node);
+        change(&mut changed.machines[at].node);
         changed
     };
     let mut given_up = state.clone();
-    given_up.machines[index].give_up();
+    given_up.machines[at].give_up();
+    if state.emptied < limits.emptied {
+        let mut emptied = given_up.clone();
+        emptied.emptied += 1;
+        emptied.machines[at].empty();
+        next.push(emptied);
+    }
     next.push(given_up);
     next.push(variant(&mut |node| node.read(seen)));
     let own = state.uses.iter().enumerate();
-    for (at, _) in own.filter(|(_, used)| used.on == name) {
+    for (place, _) in own.filter(|(_, used)| used.on == name) {
         let mut ended = state.clone();
-        ended.uses.remove(at);
+        ended.uses.remove(place);
         next.push(ended);
     }
     // DEL or GC, as the runtime repeats or forgets a DEL: neither ends the use of an ADD that is under way.
     let is_listed = |pod: u8| state.uses.iter().any(|used| used.pod == pod);
-    let adding = state.machines[index].adding.map(|adding| adding.pod);
+    let adding = state.machines[at].adding.map(|adding| adding.pod);
     let active = adding.filter(|_| broken != Some(Rule::UnderWay));
     for pod in (0..state.pods).filter(|pod| !is_listed(*pod) && active != Some(*pod)) {
         next.push(variant(&mut |node| node.del(&pod)));
@@ -487,7 +605,7 @@ fn work(next: &mut Vec<State>, state: &State, name: u8, broken: Option<Rule>, li
     if let Some(block) = seen {
         let confirming = variant(&mut |node| request = node.confirm(block));
         post(next, confirming, Some(name), request.take(), limits);
-        for (_, free) in state.machines[index].node.free(block, is_gone) {
+        for (_, free) in state.machines[at].node.free(block, is_gone) {
             post(next, state.clone(), None, Some(free), limits);
         }
         let given_back = variant(&mut |node| {
@@ -528,7 +646,8 @@ fn add_claimed(
     if adding.slot.is_some() {
         return send(next, changed, Message::Claim(name, adding), limits);
     }
-    let seen = state.api.as_ref();
+    let view = state.api.as_ref().map(|block| machine.view(block, broken));
+    let seen = view.as_ref();
     let (slots, read) = (0..limits.slots, adding.read);
     let slots: Vec<_> = slots
         .filter(|slot| read.slot.is_none_or(|its| its == *slot))
@@ -539,7 +658,7 @@ fn add_claimed(
         let most = MOST_PODS + usize::from(broken == Some(Rule::Two));
         machine.node.hold(block, slot, &adding.pod, most)
     } else {
-        let is_gone = |other: &u8| !state.machines[usize::from(*other)].is_registered;
+        let is_gone = |other: &u8| !state.machines[index(*other)].is_registered;
         let (node, claim) = (&mut machine.node, Some(&CLAIM));
         match node.add(seen, claim, &adding.pod, &slots, true, is_gone) {
             Answer::Send(request) => Some(request),
@@ -622,6 +741,7 @@ fn explore(limits: Limits, broken: Option<Rule>) -> (usize, bool, bool) {
         pods: 0,
         lives: 0,
         power_cuts: 0,
+        emptied: 0,
     };
     // 64 bits of each state: two of a million are the same one time in 40 million.
     let hasher = BuildHasherDefault::<DefaultHasher>::new();
@@ -663,6 +783,7 @@ const SMALL: Limits = Limits {
     power_cuts: 1,
     lives: 2,
     turns: 2,
+    emptied: 0,
     states: 5_000_000,
     has_claim: false,
 };
@@ -688,6 +809,28 @@ fn no_history_gives_an_address_twice() {
         states > 10_000,
         "the exploration is no longer one: {states} states"
     );
+}
+
+/// A machine loses its directory, while it runs or with its power.
+const EMPTIED: Limits = Limits {
+    emptied: 1,
+    ..SMALL
+};
+
+#[test]
+fn no_history_with_an_emptied_directory_gives_an_address_twice() {
+    let claimed = Limits {
+        pods: 2,
+        emptied: 1,
+        ..CLAIMED
+    };
+    for limits in [EMPTIED, claimed] {
+        let (states, is_complete, is_violated) = explore(limits, None);
+        assert!(
+            is_complete && !is_violated && states > 100_000,
+            "{states} states, violated: {is_violated}"
+        );
+    }
 }
 
 /// Two addresses, and pods of a claim or without one. The block is made as a shared one, or is not shared.
@@ -718,8 +861,8 @@ fn no_history_gives_a_claim_two_addresses_or_its_own_to_others() {
 
 #[test]
 fn each_rule_is_needed() {
+    use Rule::{Boot, Over, Status, Two, UnderWay, Unused};
     use Rule::{Confirm, Freeze, FreezeToGiveBack, Gone, Off, Owner, Raise, Turn, Uid, Unchanged};
-    use Rule::{Over, Status, Two, UnderWay, Unused};
     let rules = [
         Turn,
         Uid,
@@ -743,7 +886,7 @@ fn each_rule_is_needed() {
     let all = all
         .into_iter()
         .chain(of_claims.map(|rule| (rule, CLAIMED)))
-        .chain([(Status, at_once)]);
+        .chain([(Status, at_once), (Boot, EMPTIED)]);
     let is_useless = |(rule, limits): &(Rule, Limits)| !explore(*limits, Some(*rule)).2;
     let useless = all.filter(is_useless).map(|(rule, _)| rule);
     let useless: Vec<Rule> = useless.collect();

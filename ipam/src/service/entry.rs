@@ -320,6 +320,8 @@ impl Entry {
             name: one.pod.name.clone(),
             uid: one.pod.uid.clone(),
             node: self.node.name.to_string(),
+            // The request says it.
+            boot: String::new(),
             interface: Usage::parse(owner)
                 .map_or_else(String::new, |usage| usage.interface.to_owned()),
             pool: one.pool.clone(),

@@ -22,7 +22,7 @@ impl<A: Api> Service<A> {
     /// Does what is due. Returns when there is more to do, or `None` when nothing is.
     pub fn work(&self) -> Option<Duration> {
         let now = Instant::now();
-        let has_to_adopt = self.store().may_adopt();
+        let has_to_adopt = self.store().has_to_adopt();
         if has_to_adopt && self.adopt().is_err() {
             return Some(self.times.again);
         }
@@ -373,20 +373,12 @@ impl<A: Api> Service<A> {
     /// After a boot nothing has a use: the node takes its blocks without a record, and frees the slots that its pods had.
     fn adopt(&self) -> Result<(), Failure> {
         self.take_former(&*self.own()?)?;
-        self.store().set_adopted().map_err(Failure::identity)?;
-        // From now on a block without a record is not this node's.
-        self.lock().own = None;
-        Ok(())
+        self.store().set_adopted().map_err(Failure::identity)
     }
 
     /// Looks once more for what the node has, when no request from before the boot can be made any more.
     fn settle(&self) -> Result<(), Failure> {
-        // A block that a former directory's request has made since is of before the boot, too.
-        let own = Own {
-            is_complete: true,
-            ..(*self.own()?).clone()
-        };
-        self.take_former(&own)?;
+        self.take_former(&*self.own()?)?;
         self.store().set_settled().map_err(Failure::identity)?;
         self.lock().settle_due = None;
         Ok(())
@@ -428,17 +420,19 @@ impl<A: Api> Service<A> {
                     self.seen(own, &name, Some(object), answers)?;
                     continue;
                 }
-                (_, Mode::Node(node)) if node == own.holder.node => {}
+                (object::Mode::Node(holder), Mode::Node(node))
+                    if node == own.holder.node && own.is_former(&holder.boot) => {}
                 (object::Mode::Shared(slots), _) => {
                     let before = entry.ended.len();
-                    let is_own = |pod: &&SlotPod| *pod.node == *own.holder.node;
+                    let is_over = |pod: &&SlotPod| {
+                        *pod.node == *own.holder.node
+                            && !pod.boot.is_empty()
+                            && own.is_former(&pod.boot)
+                    };
                     let Entry { uses, ended, .. } = &mut entry;
                     let is_unknown = |usage: &String| uses.iter().all(|one| one.owner != *usage);
                     for slot in slots {
-                        if slot.owner.starts_with(object::POOL_OWNER) {
-                            continue;
-                        }
-                        let pods = slot.pods.iter().filter(is_own);
+                        let pods = slot.pods.iter().filter(is_over);
                         ended.extend(pods.map(|pod| usage_of(slot, pod)).filter(is_unknown));
                     }
                     if entry.ended.len() == before && !block.is_unused() {

@@ -25,7 +25,7 @@ fn block(first: &str, node: &str) -> Value {
     json!({"metadata": {"name": first, "uid": format!("uid-{first}"), "resourceVersion": "7",
             "labels": {"ipam.multus-rs.cni.cncf.io/node": node}},
         "spec": {"schema": 1, "space": "", "first": first, "mode": "node", "turn": 4, "used": "00000080",
-            "holder": {"node": node, "uid": format!("uid-{node}"), "incarnation": "i"}}})
+            "holder": {"node": node, "uid": format!("uid-{node}"), "incarnation": "i", "boot": "o"}}})
 }
 
 fn pod(name: &str, address: &str) -> Value {

@@ -45,7 +45,7 @@ pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Checke
         || removal(server),
     )?;
     report.check("the policy does not concern an administrator", || {
-        server.kubectl(&["patch", "addressblock", NAME, "--type=merge", "--patch={\"spec\": {\"mode\": \"node\", \"holder\": {\"node\": \"c\", \"uid\": \"u\", \"incarnation\": \"i\"}}}"])?;
+        server.kubectl(&["patch", "addressblock", NAME, "--type=merge", "--patch={\"spec\": {\"mode\": \"node\", \"holder\": {\"node\": \"c\", \"uid\": \"u\", \"incarnation\": \"i\", \"boot\": \"o\"}}}"])?;
         ensure_refused(delete(server, A), "node a may not delete a block of node c")?;
         server.helm(&["uninstall", MAIN])?;
         server.helm(&["uninstall", CRD])?;
@@ -122,7 +122,7 @@ fn removal(server: &Server) -> anyhow::Result<()> {
 }
 
 fn create(server: &Server, user: &str, more: &[&str]) -> anyhow::Result<String> {
-    let holder = json!({"node": "a", "uid": "u", "incarnation": "i"});
+    let holder = json!({"node": "a", "uid": "u", "incarnation": "i", "boot": "o"});
     let block = json!({
         "apiVersion": "ipam.multus-rs.cni.cncf.io/v1alpha1", "kind": "AddressBlock", "metadata": {"name": NAME},
         "spec": {"schema": 1, "space": "", "first": NAME, "mode": "node", "turn": 1, "holder": holder}

@@ -380,6 +380,12 @@ impl Member {
         Ok(true)
     }
 
+    /// Leaves no records, as a new disk has none.
+    pub(super) fn empty(&self) -> anyhow::Result<()> {
+        let records = self.node.path(&format!("{STATE_DIR}/{RECORDS}"));
+        fs::remove_dir_all(&records).with_context(|| format!("cannot remove {}", records.display()))
+    }
+
     /// Asks the service as the plugin does; `None` when it ended before it answered.
     fn ask(&self, ask: &Ask) -> anyhow::Result<Option<Answer>> {
         let socket = self.node.path(SOCKET);

@@ -556,6 +556,7 @@ fn use_begins_again_only_when_the_end_of_the_former_one_is_settled() {
     let lan = ipam("10.30.0.0/28");
     server.claim_for("vm", &[]);
     a.add_claimed("1", "vm", &lan).unwrap();
+    a.work();
     a.del("1");
     *server.fates.lock().unwrap() = vec![Fate::Late];
     a.service.work();

@@ -57,7 +57,8 @@ impl Fixture {
 
     /// Adds a block that a node holds.
     pub(in crate::addresses) fn node_block(&mut self, first: &str, node: &str, used: &str) {
-        let holder = json!({"node": node, "uid": format!("uid-{node}"), "incarnation": "i"});
+        let holder =
+            json!({"node": node, "uid": format!("uid-{node}"), "incarnation": "i", "boot": "o"});
         self.block(
             first,
             node,
