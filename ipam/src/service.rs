@@ -308,7 +308,7 @@ impl<A: Api> Service<A> {
     pub fn add(&self, allocation: &Allocation) -> Result<Vec<Grant>, Failure> {
         let definition = config::parse(&allocation.ipam)?;
         let lists = definition.lists.iter();
-        let lists = lists.map(|list| (definition.space.as_str(), list));
+        let lists = lists.map(|list| (definition.space.as_str(), list.as_slice()));
         self.give(allocation, lists, || {
             if let Some(name) = self.claim_name(allocation, &definition)? {
                 return self.take_for_claim(allocation, &definition, &name);
@@ -322,7 +322,7 @@ impl<A: Api> Service<A> {
     fn give<'a>(
         &self,
         allocation: &Allocation,
-        lists: impl Iterator<Item = (&'a str, &'a Vec<Range>)>,
+        lists: impl Iterator<Item = (&'a str, &'a [Range])>,
         take: impl FnOnce() -> Result<Vec<Grant>, Failure>,
     ) -> Result<Vec<Grant>, Failure> {
         if allocation.pod.uid.is_empty() {
@@ -785,7 +785,9 @@ impl<A: Api> guest::Blocks for Service<A> {
             .iter()
             .map(|(space, range)| (space, vec![range.clone()]));
         let lists: Vec<_> = lists.collect();
-        let noted = lists.iter().map(|(space, list)| (space.as_str(), list));
+        let noted = lists
+            .iter()
+            .map(|(space, list)| (space.as_str(), list.as_slice()));
         self.give(allocation, noted, || {
             let taken = lists.iter().map(|(space, list)| {
                 self.take_all(allocation, space, std::slice::from_ref(list), None)

@@ -40,7 +40,42 @@ pub struct RangeCount {
 const LISTS: usize = 32;
 
 /// Lists of ranges by space and text; of two lists with one text the newer one is kept.
-pub(super) type Lists = BTreeMap<(String, String), Vec<Range>>;
+#[derive(Debug, Default)]
+pub(super) struct Lists(BTreeMap<(String, String), Vec<Range>>);
+
+impl Lists {
+    /// A pod asks for addresses of these lists, each of a space. Beyond the limit, lists of which no pod has an address are forgotten.
+    pub(super) fn note<'a>(
+        &mut self,
+        lists: impl Iterator<Item = (&'a str, &'a [Range])>,
+        used: impl Fn(&str, &[Range]) -> usize,
+    ) {
+        for (space, list) in lists {
+            let texts = list
+                .iter()
+                .map(|range| format!("{}-{}", range.first(), range.last()));
+            let text = texts.collect::<Vec<_>>().join(", ");
+            let key = (space.to_owned(), text);
+            if self.0.len() >= LISTS {
+                self.0.retain(|(space, _), list| used(space, list) > 0);
+            }
+            if self.0.len() < LISTS || self.0.contains_key(&key) {
+                self.0.insert(key, list.to_owned());
+            }
+        }
+    }
+
+    /// Returns the lists, with the number of their addresses that pods have.
+    pub(super) fn counts(&self, used: impl Fn(&str, &[Range]) -> usize) -> Vec<RangeCount> {
+        let counts = self.0.iter().map(|((space, text), list)| RangeCount {
+            space: space.clone(),
+            range: text.clone(),
+            used: used(space, list),
+            size: list.iter().map(Range::count).sum(),
+        });
+        counts.collect()
+    }
+}
 
 /// The blocks that contradict what this node has given.
 #[derive(Debug, Default)]
@@ -61,7 +96,9 @@ impl<A: Api> Service<A> {
             addresses: uses.clone().count(),
             of_pools: uses.filter(|one| !one.pool.is_empty()).count(),
             held_blocks: entries.filter(|entry| entry.node.record.is_some()).count(),
-            ranges: state.range_counts(),
+            ranges: state
+                .lists
+                .counts(|space, list| used(space, list, &state.entries)),
         }
     }
 
@@ -72,35 +109,14 @@ impl<A: Api> Service<A> {
 }
 
 impl State {
-    /// A pod asks for addresses of these lists, each of a space. Beyond the limit, lists of which no pod has an address are forgotten.
-    pub(super) fn note_ranges<'a>(
-        &mut self,
-        lists: impl Iterator<Item = (&'a str, &'a Vec<Range>)>,
-    ) {
-        for (space, list) in lists {
-            let texts = list
-                .iter()
-                .map(|range| format!("{}-{}", range.first(), range.last()));
-            let text = texts.collect::<Vec<_>>().join(", ");
-            let key = (space.to_owned(), text);
-            if self.lists.len() >= LISTS {
-                let Self { lists, entries, .. } = self;
-                lists.retain(|(space, _), list| used(space, list, entries) > 0);
-            }
-            if self.lists.len() < LISTS || self.lists.contains_key(&key) {
-                self.lists.insert(key, list.clone());
-            }
-        }
-    }
-
-    fn range_counts(&self) -> Vec<RangeCount> {
-        let counts = self.lists.iter().map(|((space, text), list)| RangeCount {
-            space: space.clone(),
-            range: text.clone(),
-            used: used(space, list, &self.entries),
-            size: list.iter().map(Range::count).sum(),
-        });
-        counts.collect()
+    /// A pod asks for addresses of these lists, each of a space.
+    pub(super) fn note_ranges<'a>(&mut self, lists: impl Iterator<Item = (&'a str, &'a [Range])>) {
+        let Self {
+            lists: known,
+            entries,
+            ..
+        } = self;
+        known.note(lists, |space, list| used(space, list, entries));
     }
 
     /// A block was read, after all that was answered: compares it with what this node has given.

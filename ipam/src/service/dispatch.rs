@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::guest::{self, Guest, Objects};
-use super::{Api, Counts, Failure, Service, answer};
+use super::{Api, Counts, Failure, RangeCount, Service, answer};
 use crate::wire::{Answer, Ask, Attachment};
 
 /// What a node gives addresses from.
@@ -96,6 +96,16 @@ impl<A: Api, O: Objects> Services<A, O> {
         let mut counts = self.blocks.counts();
         if let Some(guest) = &self.guest {
             counts.addresses = counts.addresses - counts.of_pools + guest.count();
+            for range in guest.ranges() {
+                // Of a range that is in blocks, the guest knows the addresses that came with its pool, too.
+                let is_same = |one: &&mut RangeCount| {
+                    (&one.space, &one.range) == (&range.space, &range.range)
+                };
+                match counts.ranges.iter_mut().find(is_same) {
+                    Some(known) => known.used = known.used.max(range.used),
+                    None => counts.ranges.push(range),
+                }
+            }
         }
         counts
     }

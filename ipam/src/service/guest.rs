@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 
+use super::counts::{Lists, RangeCount};
 use super::{ApiError, Failure, Times};
 use crate::guest::pool::{NEW, STAMP};
 use crate::guest::record::{Record, Records, State as Progress, Use};
@@ -83,6 +84,7 @@ struct State {
     read_at: u64,
     /// Blocks in which slots were freed that are perhaps the last.
     freed: BTreeSet<(String, Block)>,
+    lists: Lists,
 }
 
 #[derive(Clone)]
@@ -159,6 +161,7 @@ impl<A: Objects> Guest<A> {
         let deadline = Instant::now() + self.times.patience;
         self.check_namespace()?;
         let definition = self.own_slice(definition, &allocation.network)?;
+        self.lock().note_ranges(&definition);
         let _turn = self.turn(attachment, deadline)?;
         let granted = self.begin(allocation, &definition).and_then(|()| {
             if let Some(spaces) = self.remembered(&definition) {
@@ -891,6 +894,14 @@ impl<A: Objects> Guest<A> {
         given.map(|record| record.uses.len()).sum()
     }
 
+    /// Returns the ranges of which pods of this node have asked for an address since the service started.
+    pub fn ranges(&self) -> Vec<RangeCount> {
+        let state = self.lock();
+        state
+            .lists
+            .counts(|name, list| used(name, list, &state.entries))
+    }
+
     /// Fails when an ADD has no time left, or was ended by a DEL.
     fn check_time(&self, exchange: &Exchange<'_>) -> Result<(), Failure> {
         let state = self.lock();
@@ -975,6 +986,29 @@ impl Exchange<'_> {
         }
         Ok(())
     }
+}
+
+impl State {
+    /// A pod asks for an address of each range of a definition.
+    fn note_ranges(&mut self, definition: &Definition) {
+        let Self { lists, entries, .. } = self;
+        let ranges = definition.ranges.iter();
+        let noted = ranges.map(|range| (&*definition.network_name, std::slice::from_ref(range)));
+        lists.note(noted, |name, list| used(name, list, entries));
+    }
+}
+
+/// Returns how many addresses of ranges pods of this node have, of pools of networks with this name.
+fn used(name: &str, list: &[Range], entries: &BTreeMap<Attachment, Entry>) -> usize {
+    let records = entries.values().map(|entry| &entry.record);
+    let given = records.filter(|record| record.state == Progress::Given);
+    let uses = given.flat_map(|record| &record.uses);
+    let addresses = uses
+        .filter(|one| one.network_name == name)
+        .filter_map(|one| one.addresses.last());
+    addresses
+        .filter(|address| list.iter().any(|range| range.contains(**address)))
+        .count()
 }
 
 impl Entry {

@@ -397,6 +397,32 @@ fn addresses_of_pools_stay_in_blocks_and_come_back() {
 }
 
 #[test]
+fn ranges_of_pools_are_counted_wherever_their_addresses_are() {
+    let moved = Moved::new();
+    let counts = || {
+        let ranges = moved.both.counts().ranges.into_iter();
+        let ranges = ranges.map(|one| (one.space, one.range, one.used, one.size));
+        ranges.collect::<Vec<_>>()
+    };
+    let of = |used| ("".to_owned(), "10.40.0.1-10.40.0.254".to_owned(), used, 254);
+    for pod in ["a", "b", "c"] {
+        moved.add(pod, &range()).unwrap();
+    }
+    moved.del("c", &range());
+    assert_eq!(counts(), [of(2)]);
+    moved.adopt();
+    moved.add("d", &range()).unwrap();
+    assert_eq!(counts(), [of(3)]);
+    moved.give_back();
+    moved.del("a", &range());
+    assert_eq!(counts(), [of(2)]);
+    let named = json!({"type": "whereabouts", "range": "10.40.0.0/24", "network_name": "lab"});
+    moved.add("e", &named).unwrap();
+    let of_lab = ("lab".to_owned(), of(0).1, 1, 254);
+    assert_eq!(counts(), [of(2), of_lab]);
+}
+
+#[test]
 fn del_while_pools_are_moved_is_done_afterwards() {
     let moved = Moved::new();
     for pod in ["a", "b"] {
