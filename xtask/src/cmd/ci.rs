@@ -140,13 +140,14 @@ fn has_k3s() -> bool {
     env::var_os(e2e::K3S).is_some()
 }
 
-/// Every suite that needs no other programs than the release's and what registries have, cheapest first.
+/// Every suite that needs no other programs than the release's and what registries have, cheapest first; before those, the ones that
+/// need no Kubernetes, which is built meanwhile.
 const SUITES: [e2e::Suite; 15] = [
     e2e::Suite::Service,
-    e2e::Suite::Chart,
-    e2e::Suite::Airgap,
-    e2e::Suite::Netns,
     e2e::Suite::Plugins,
+    e2e::Suite::Airgap,
+    e2e::Suite::Chart,
+    e2e::Suite::Netns,
     e2e::Suite::Rules,
     e2e::Suite::Faults,
     e2e::Suite::Ipam,
