@@ -15,6 +15,21 @@ pub struct NetworksReport {
     pub version: String,
     /// The definitions of the cluster in the order of their names.
     pub networks: Vec<Network>,
+    /// The attachments that were made since the daemon was started, and are still there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attached: Vec<Attached>,
+}
+
+/// How long an ADD took.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Attached {
+    /// The pod as `namespace/name`.
+    pub pod: String,
+    /// The interface in the pod.
+    pub interface: String,
+    /// The time of all plugins of the network.
+    pub milliseconds: u64,
 }
 
 /// One definition on one node.

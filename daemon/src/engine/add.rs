@@ -4,6 +4,7 @@
 use std::panic::resume_unwind;
 use std::sync::PoisonError;
 use std::thread;
+use std::time::Instant;
 
 use cni::chain;
 use cni::types::{CniError, CniResult};
@@ -197,6 +198,7 @@ impl Engine {
         let kind = delegate.config.kind();
         let exec = VerbExec::attaching(&*self.exec, context);
         let add = || chain::add(&exec, &delegate.config, &invocation);
+        let start = Instant::now();
         let result = match self.metrics.timed_delegate(kind, "ADD", add) {
             Ok(result) => result,
             Err(error) => {
@@ -206,6 +208,8 @@ impl Engine {
                 return Err(add_failed(context.pod, delegate, &error));
             }
         };
+        let container = &context.request.container_id;
+        (self.durations).note(container, &delegate.ifname, context.pod, start.elapsed());
         let missing = match unsupported_requests {
             UnsupportedRequests::Silent => Vec::new(),
             _ => requests::unassigned_addresses(&delegate.requested, &delegate.config, &result),

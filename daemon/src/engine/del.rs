@@ -277,6 +277,7 @@ impl Engine {
         outcome: &mut Outcome,
     ) {
         let config = &delegate.config;
+        (self.durations).forget(&context.request.container_id, &delegate.ifname);
         let attached = match delegate.progress {
             Progress::Planned | Progress::Removed => return,
             Progress::Started => config.plugins.len(),

@@ -15,6 +15,7 @@ mod check;
 mod del;
 mod device_info;
 mod devices;
+mod durations;
 mod expiry;
 mod failure;
 mod gc;
@@ -45,6 +46,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 
+use api::network_report::Attached;
 use api::plugins::search_path;
 use cni::env::{ContainerId, IfName};
 use cni::exec::Exec;
@@ -183,6 +185,7 @@ pub struct Engine {
     boot: OnceLock<Option<Arc<str>>>,
     writer: Option<Writer>,
     metrics: Arc<Metrics>,
+    durations: durations::AddDurations,
 }
 
 /// How an ADD waits for the readiness indicator file.
@@ -229,7 +232,13 @@ impl Engine {
             boot: OnceLock::new(),
             writer: None,
             metrics: Arc::default(),
+            durations: durations::AddDurations::default(),
         }
+    }
+
+    /// Returns how long the ADD of each attachment took that was made since the start and is still there.
+    pub fn attached(&self) -> Vec<Attached> {
+        self.durations.sorted()
     }
 
     /// Calls `on_abandoned` for each network that is abandoned.

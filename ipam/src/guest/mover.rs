@@ -42,6 +42,12 @@ pub trait Cluster {
     fn seen(&self) -> impl Future<Output = Result<Seen, String>>;
     /// Reads the pools, which are of one namespace; there is at least one.
     fn pools(&self) -> impl Future<Output = Result<Vec<StoredPool>, String>>;
+    /// Reads one pool; `None` is one that is gone.
+    fn pool(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> impl Future<Output = Result<Option<StoredPool>, String>>;
     fn blocks(&self) -> impl Future<Output = Result<Vec<AddressBlock>, String>>;
     /// Reads the reservations by their names.
     fn reservations(&self) -> impl Future<Output = Result<BTreeMap<String, Reserved>, String>>;
@@ -419,8 +425,22 @@ async fn stamp(
         if patches.is_empty() {
             return Ok(());
         }
-        // One that has changed is read again.
-        patched_pools(cluster, &patches).await?;
+        if patched_pools(cluster, &patches).await? == 0 {
+            continue;
+        }
+        // A pool that pods come from changes sooner than all pools are listed, so each is read alone.
+        for (pool, _) in patches {
+            loop {
+                let read = cluster.pool(&pool.namespace, &pool.name).await;
+                let read = read.map_err(MoveError::Cluster)?;
+                let Some(read) = read.filter(|read| is_meant(read)) else {
+                    break;
+                };
+                if patched_pools(cluster, &[(&read, patch(&read))]).await? == 0 {
+                    break;
+                }
+            }
+        }
     }
 }
 

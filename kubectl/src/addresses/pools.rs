@@ -147,6 +147,14 @@ impl mover::Cluster for Cluster {
         Ok(pools)
     }
 
+    async fn pool(&self, namespace: &str, name: &str) -> Result<Option<StoredPool>, String> {
+        let group = API_VERSION.split_once('/').unwrap_or_default();
+        let object = self.object(group, "IPPool", POOLS, namespace, name).await;
+        let object = object.map_err(|reason| format!("cannot read pool {name}: {reason}"))?;
+        let pool = object.as_ref().map(StoredPool::parse);
+        pool.transpose().map_err(|error| error.to_string())
+    }
+
     async fn blocks(&self) -> Result<Vec<AddressBlock>, String> {
         let snapshot = gather::blocks(self).await;
         complete(snapshot.map_err(|error| format!("{error:#}"))?)

@@ -544,9 +544,11 @@ fn rows(page: &mut String, namespace: &str, pod: &Pod) {
             Some(after) if index == 0 => format!(", {after}s after start"),
             _ => String::new(),
         };
+        let took = pod.add_milliseconds.get(&row.interface);
+        let took = took.map_or_else(String::new, |took| format!(", ADD {took} ms"));
         put!(
             page,
-            "<td>{}{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}{after}</td></tr>\n",
+            "<td>{}{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}{took}{after}</td></tr>\n",
             escaped(within(&row.network, namespace)),
             row.note
                 .map_or_else(String::new, |note| format!(" ({note})")),

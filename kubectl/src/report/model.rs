@@ -115,6 +115,8 @@ pub(super) struct Pod {
     pub(super) requests: Vec<Request>,
     /// The seconds from the kubelet's start of the pod to its last network.
     pub(super) attached_after: Option<u64>,
+    /// How many milliseconds the ADD of each interface took, where its node's daemon has seen it.
+    pub(super) add_milliseconds: BTreeMap<String, u64>,
     /// The diagnosis of a pod that misses something.
     pub(super) why: Option<why::Report>,
 }
@@ -361,8 +363,14 @@ fn pod(
         cni_args: one.cni_args.iter().flat_map(Map::keys).cloned().collect(),
         cni_args_values: one.cni_args.filter(|_| is_full),
     });
+    let attached = snapshot.replies.answers.get(&of_pod.pod_state.node);
+    let attached = attached.into_iter().flat_map(|answer| &answer.attached);
+    let own = attached.filter(|one| one.pod == status.pod);
     Ok(Some(Pod {
         requests: requests.collect(),
+        add_milliseconds: own
+            .map(|one| (one.interface.clone(), one.milliseconds))
+            .collect(),
         attached_after: last
             .zip(started)
             .and_then(|(last, started)| last.checked_sub(started)),

@@ -219,8 +219,13 @@ fn large() -> Value {
     }
     let verdicts = (0..10)
         .map(|number| json!({"network": format!("shop/network-{number}"), "state": "serves"}));
-    let answer = json!({"schema": 1, "version": "1.2.3", "networks": verdicts.collect::<Value>()});
-    let answers = (0..20).map(|number| (format!("worker-{number}"), answer.clone()));
+    let verdicts: Value = verdicts.collect();
+    let answers = (0..20).map(|worker| {
+        let pods = (0..1000).filter(|pod| pod % 20 == worker);
+        let attached = pods.map(|pod| json!({"pod": format!("shop/checkout-7d9f8c7b6d-{pod:05}"), "interface": "net1", "milliseconds": 30 + pod}));
+        let answer = json!({"schema": 1, "version": "1.2.3", "networks": verdicts, "attached": attached.collect::<Value>()});
+        (format!("worker-{worker}"), answer)
+    });
     cluster["networks"] = answers.collect();
     cluster
 }

@@ -5,6 +5,7 @@ mod orders;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::thread;
@@ -115,6 +116,8 @@ struct World {
     pods: Mutex<BTreeMap<String, PodPlace>>,
     /// What the definitions of pods say of reservations, by their pools.
     wanted: Mutex<BTreeMap<String, BTreeSet<bool>>>,
+    /// How often the command has listed the pools.
+    lists: AtomicUsize,
 }
 
 impl World {
@@ -127,7 +130,12 @@ impl World {
             mark: Mutex::default(),
             pods: Mutex::default(),
             wanted: Mutex::default(),
+            lists: AtomicUsize::new(0),
         }
+    }
+
+    fn lists_of_pools(&self) -> usize {
+        self.lists.load(Ordering::SeqCst)
     }
 
     /// Asks a node for an address of a new pod.
@@ -238,11 +246,17 @@ impl mover::Cluster for World {
 
     async fn pools(&self) -> Result<Vec<StoredPool>, String> {
         read()?;
+        self.lists.fetch_add(1, Ordering::SeqCst);
         let pools = self.all_pools();
         if pools.is_empty() {
             return Err("there are no pools".to_owned());
         }
         Ok(pools)
+    }
+
+    async fn pool(&self, _: &str, name: &str) -> Result<Option<StoredPool>, String> {
+        read()?;
+        Ok(self.all_pools().into_iter().find(|pool| pool.name == name))
     }
 
     async fn blocks(&self) -> Result<Vec<AddressBlock>, String> {
@@ -552,6 +566,34 @@ fn closed_block_that_an_interrupted_return_left_goes_when_the_next_adoption_is_s
     moved.give_back();
     assert_eq!(moved.world.owners(), [""; 0]);
     assert_eq!(moved.world.cluster.taken().0, ["1 shop/a a"]);
+}
+
+/// Lists of all pools take so long that a pool which pods come from has changed before it is stamped.
+#[test]
+fn pool_that_changes_after_each_list_is_adopted_nevertheless() {
+    let moved = Moved::new();
+    moved.add("a", &range()).unwrap();
+    let turns = turns::Turns::new(1);
+    thread::scope(|scope| {
+        let _end = turns.until_dropped();
+        let world = &moved.world;
+        turns.start(scope, 0, move || {
+            let report = ready(mover::adopt(world, MEANT)).unwrap();
+            assert!(report.is_done, "{report:?}");
+        });
+        for number in 0.. {
+            assert!(number < 100, "it lists the pools for ever");
+            let seen = world.lists_of_pools();
+            match turns.next()[0] {
+                Next::Nothing => break,
+                _ => turns.go(0, Fate::Made),
+            }
+            if world.lists_of_pools() > seen && world.all_pools().iter().all(StoredPool::is_open) {
+                moved.add(&format!("p{number}"), &range()).unwrap();
+            }
+        }
+        assert!(world.owners().len() > 2);
+    });
 }
 
 #[test]
