@@ -237,7 +237,7 @@ impl Engine {
     }
 
     /// Returns how long the ADD of each attachment took that was made since the start and is still there.
-    pub fn attached(&self) -> Vec<Attached> {
+    pub fn add_durations(&self) -> Vec<Attached> {
         self.durations.sorted()
     }
 

@@ -84,7 +84,7 @@ impl Networks {
             schema: SCHEMA,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             networks: networks.collect(),
-            attached: engine.attached(),
+            attached: engine.add_durations(),
         };
         let mut statuses = self.statuses.lock().unwrap_or_else(PoisonError::into_inner);
         statuses.retain(|_, (at, _)| at.elapsed() < STATUS_AGE);

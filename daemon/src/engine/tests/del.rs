@@ -12,7 +12,7 @@ fn del_needs_state_alone_and_succeeds_again() {
     let fixture = Fixture::new();
     fixture.add("c1", "a@ext0,b").unwrap();
     fixture.calls();
-    let attached = fixture.engine.attached().into_iter();
+    let attached = fixture.engine.add_durations().into_iter();
     let attached: Vec<_> = attached.map(|one| one.interface).collect();
     assert_eq!(attached, ["eth0", "ext0", "net2"]);
     fixture.delete_nads();
@@ -25,7 +25,7 @@ fn del_needs_state_alone_and_succeeds_again() {
         "DEL flannel eth0",
     ]);
     assert!(fixture.files().is_empty(), "{:?}", fixture.files());
-    assert_eq!(fixture.engine.attached(), []);
+    assert_eq!(fixture.engine.add_durations(), []);
     fixture.del("c1").unwrap();
     fixture.check_calls(&[]);
 }
