@@ -69,6 +69,11 @@ impl ClusterFixture<'_> {
             let second = second.context(report.to_string())?;
             ensure!(second["plugins"] == json!(["bridge"]), "{second}");
         }
+        let is_timed = |pod: &Value| pod["addMilliseconds"]["net1"].is_u64();
+        ensure!(
+            list("pods")?.iter().any(is_timed),
+            "no ADD has a time: {report}"
+        );
         let object = json!([format!("pod default/{UNDEFINED}")]);
         let found = list("findings")?
             .iter()
