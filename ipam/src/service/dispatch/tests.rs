@@ -418,7 +418,7 @@ fn ranges_of_pools_are_counted_wherever_their_addresses_are() {
         let ranges = ranges.map(|one| (one.space, one.range, one.used, one.size));
         ranges.collect::<Vec<_>>()
     };
-    let of = |used| ("".to_owned(), "10.40.0.1-10.40.0.254".to_owned(), used, 254);
+    let of = |used| (String::new(), "10.40.0.1-10.40.0.254".to_owned(), used, 254);
     for pod in ["a", "b", "c"] {
         moved.add(pod, &range()).unwrap();
     }
