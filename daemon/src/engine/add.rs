@@ -197,9 +197,11 @@ impl Engine {
         debug!(network = delegate.name, ifname = %delegate.ifname, "running ADD of a delegate");
         let kind = delegate.config.kind();
         let exec = VerbExec::attaching(&*self.exec, context);
-        let add = || chain::add(&exec, &delegate.config, &invocation);
         let start = Instant::now();
-        let result = match self.metrics.timed_delegate(kind, "ADD", add) {
+        let added = chain::add(&exec, &delegate.config, &invocation);
+        let took = start.elapsed();
+        self.metrics.delegate(kind, "ADD", added.is_ok(), took);
+        let result = match added {
             Ok(result) => result,
             Err(error) => {
                 if let Some(attached) = error.attached() {
@@ -209,7 +211,7 @@ impl Engine {
             }
         };
         let container = &context.request.container_id;
-        (self.durations).note(container, &delegate.ifname, context.pod, start.elapsed());
+        (self.durations).note(container, &delegate.ifname, context.pod, took);
         let missing = match unsupported_requests {
             UnsupportedRequests::Silent => Vec::new(),
             _ => requests::unassigned_addresses(&delegate.requested, &delegate.config, &result),

@@ -169,8 +169,7 @@ impl Moving<'_> {
             longest.as_millis()
         ));
         ensure!(
-            // The last request of an ADD that gives up begins within the time.
-            longest < MOST_WAIT + Duration::from_secs(2),
+            longest < MOST_WAIT + Duration::from_secs(1),
             "a pod has waited for {longest:?}"
         );
         Ok(())
