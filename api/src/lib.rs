@@ -14,6 +14,8 @@ pub mod plugins;
 
 pub mod network_report;
 
+pub mod node_labels;
+
 pub mod pod_report;
 
 pub mod rules;

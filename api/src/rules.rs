@@ -33,6 +33,7 @@ pub static RULES: &[(&str, Rule)] = &[
         "unservedRequests",
         Rule::Words(&["error", "event", "silent"]),
     ),
+    ("publish", Rule::Words(&["none", "features", "labels"])),
     ("metricsPort", Rule::UpTo(65535)),
     ("connectionLimit", Rule::UpTo(u64::MAX)),
     ("socketDir", Rule::AbsolutePath),

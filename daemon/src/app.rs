@@ -39,7 +39,7 @@ use crate::{
     metrics::Metrics,
     networks::Networks,
     readiness::{Gate, Purpose, Readiness},
-    reconcile::{dhcp, ipam, node::NodeReconciler, stale},
+    reconcile::{dhcp, ipam, node::NodeReconciler, publish, stale},
     serving::{
         self, Bodies, Queue, metrics_port, replay, server,
         service::Service,
@@ -182,6 +182,7 @@ impl App {
             readiness: Arc::clone(&readiness),
             target: Mutex::default(),
             last_logged: Mutex::default(),
+            dirs_changed: watch::Sender::default(),
             installed: Mutex::default(),
             metrics: Arc::clone(&metrics),
         });
@@ -287,6 +288,12 @@ impl App {
         tokio::spawn(Arc::clone(self).replay());
         tokio::spawn(status_writer::write(Arc::clone(service)));
         tokio::spawn(status_writer::resend(Arc::clone(service)));
+        tokio::spawn(publish::run(publish::Parts {
+            service: Arc::clone(service),
+            reconciler: Arc::clone(reconciler),
+            definitions: Arc::clone(&self.definitions),
+            node: self.identity.node.clone(),
+        }));
         tokio::spawn(stale::detach_at_start(
             Arc::clone(reconciler),
             Arc::clone(service),

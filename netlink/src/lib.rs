@@ -10,4 +10,4 @@ mod socket;
 pub mod fuzz;
 
 pub use codec::{Attributes, Message};
-pub use socket::Socket;
+pub use socket::{Socket, changes_of_links};

@@ -26,6 +26,21 @@ const SEND_OVERHEAD: usize = 32;
 /// What the kernel counts for a refusal besides the refused request, half of it since it doubles the size that it is given.
 const REFUSAL: usize = 512;
 
+/// The kernel's messages about links and about routes of both families (`RTMGRP_*` of `linux/rtnetlink.h`).
+const LINKS_AND_ROUTES: u32 = 0x1 | 0x40 | 0x400;
+
+/// Opens a socket that becomes readable once a link or a route of the thread's network namespace changes. It does not block.
+pub fn changes_of_links() -> io::Result<OwnedFd> {
+    let fd = net::socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )?;
+    net::bind(&fd, &SocketAddrNetlink::new(0, LINKS_AND_ROUTES))?;
+    Ok(fd)
+}
+
 /// A socket for requests to the kernel. The kernel's refusals are errors with its number.
 #[derive(Debug)]
 pub struct Socket {

@@ -72,6 +72,8 @@ pub struct Config {
     pub ipam: bool,
     /// The namespace of the pools of whereabouts, of which the daemon gives addresses, too.
     pub whereabouts: Option<String>,
+    /// How the daemon publishes which definitions its node can serve.
+    pub publish: Publish,
     /// The limit of concurrent connections to the socket; `None` means no limit.
     pub connection_limit: Option<usize>,
     /// The limit of concurrent ADDs and DELs; `None` derives it from the node's processors.
@@ -82,10 +84,28 @@ pub struct Config {
     pub logging: Logging,
 }
 
+/// How a daemon publishes which definitions its node can serve.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Publish {
+    /// Not at all.
+    #[default]
+    None,
+    /// By a file for Node Feature Discovery.
+    Features,
+    /// By labels of the node's Node.
+    Labels,
+}
+
 /// The highest limit of concurrent verbs: each has a thread.
 const MAX_VERBS: usize = 1000;
 /// The values of `logLevel`.
 const LOG_LEVELS: [&str; 4] = ["panic", "error", "verbose", "debug"];
+/// The values of `publish`.
+const PUBLISH: [(&str, Publish); 3] = [
+    ("none", Publish::None),
+    ("features", Publish::Features),
+    ("labels", Publish::Labels),
+];
 
 /// The file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -199,6 +219,7 @@ impl Config {
             dhcp: json::boolean(&raw, "dhcp")?,
             ipam: json::boolean(&raw, "ipam")?,
             whereabouts,
+            publish: publish(json::string(&raw, "publish")?)?,
             dynamic_networks: json::boolean(&raw, "dynamicNetworks")?,
             connection_limit: number(&raw, "connectionLimit", usize::MAX)?,
             verbs_at_once: number(&raw, "verbsAtOnce", MAX_VERBS)?,
@@ -268,6 +289,20 @@ fn log_level(value: String) -> Result<String, ConfigError> {
         value,
         known: LOG_LEVELS.join(", "),
     })
+}
+
+fn publish(value: String) -> Result<Publish, ConfigError> {
+    let mut known = PUBLISH.iter();
+    let is_it = |word: &str| word.eq_ignore_ascii_case(&value);
+    match known.find(|(word, _)| is_it(word)) {
+        Some((_, publish)) => Ok(*publish),
+        None if value.is_empty() => Ok(Publish::None),
+        None => Err(ConfigError::Word {
+            key: "publish",
+            value,
+            known: PUBLISH.map(|(word, _)| word).join(", "),
+        }),
+    }
 }
 
 /// Reads a whole number from 1 to `max`.

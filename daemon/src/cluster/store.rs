@@ -10,7 +10,10 @@ use std::{
 };
 
 use plan::{Nad, PodView};
-use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::{
+    mpsc::{self, UnboundedReceiver, UnboundedSender},
+    watch,
+};
 
 type Key = (String, String);
 
@@ -136,6 +139,7 @@ pub struct Definitions {
     /// The chart that installs the CRD, for messages.
     crd_chart: String,
     lacks_crd: AtomicBool,
+    changed: watch::Sender<()>,
 }
 
 impl Definitions {
@@ -152,20 +156,28 @@ impl Definitions {
         let _ = self.reader.set(reader);
     }
 
+    /// Returns a receiver that hears of each change from now on.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
     /// Records that the cluster has no such kind.
     pub fn unknown_kind(&self) {
         self.write().clear();
         self.lacks_crd.store(true, Ordering::Relaxed);
+        self.changed.send_replace(());
     }
 
     /// Adds or replaces a definition.
     pub fn put(&self, nad: Arc<Nad>) {
         self.write().insert(key(&nad.namespace, &nad.name), nad);
+        self.changed.send_replace(());
     }
 
     /// Removes a deleted definition.
     pub fn remove(&self, namespace: &str, name: &str) {
         self.write().remove(&key(namespace, name));
+        self.changed.send_replace(());
     }
 
     /// Replaces all definitions.
@@ -175,6 +187,7 @@ impl Definitions {
             .map(|nad| (key(&nad.namespace, &nad.name), nad))
             .collect();
         self.lacks_crd.store(false, Ordering::Relaxed);
+        self.changed.send_replace(());
     }
 
     /// Returns all definitions, sorted by namespace and name.

@@ -21,7 +21,7 @@ impl DirectoryWatch {
         for dir in dirs {
             add_nearest(&fd, root, dir)?;
         }
-        Self::register(fd)
+        register(fd).map(Self)
     }
 
     /// Also watches the ancestors of these directories: replacing an ancestor replaces the directory without an event in it.
@@ -36,17 +36,7 @@ impl DirectoryWatch {
         for dir in dirs {
             add_nearest(&fd, root, dir)?;
         }
-        Self::register(fd)
-    }
-
-    fn register(fd: OwnedFd) -> io::Result<Self> {
-        // SAFETY: an OwnedFd stays the same open descriptor until it is dropped, and here it is dropped with its registration.
-        #[expect(
-            unsafe_code,
-            reason = "registering a descriptor is unsafe for types that may change theirs"
-        )]
-        let registered = unsafe { AsyncFd::register(fd) }?;
-        Ok(Self(registered))
+        register(fd).map(Self)
     }
 
     /// Returns once something has changed since the watch began.
@@ -54,6 +44,17 @@ impl DirectoryWatch {
         // An error of the watch counts as a change: the caller reads the directory and begins a new watch.
         let _ = self.0.readable().await;
     }
+}
+
+/// Registers a descriptor that becomes readable once something has changed.
+pub(super) fn register(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an OwnedFd stays the same open descriptor until it is dropped, and here it is dropped with its registration.
+    #[expect(
+        unsafe_code,
+        reason = "registering a descriptor is unsafe for types that may change theirs"
+    )]
+    let registered = unsafe { AsyncFd::register(fd) }?;
+    Ok(registered)
 }
 
 /// Returns on a change, or never if the watch could not be created; then the caller must poll.

@@ -22,11 +22,15 @@ use rustix::{
     net::{AddressFamily, SocketFlags, SocketType, netdevice, socket_with},
     thread::{LinkNameSpaceType, move_into_link_name_space},
 };
+use tokio::io::unix::AsyncFd;
 use tracing::error;
 
 use crate::{
     engine::{DefaultRoute, Interfaces, LinkProbe},
-    host::exec::{RuntimeExec, open_netns},
+    host::{
+        dir_watch,
+        exec::{RuntimeExec, open_netns},
+    },
 };
 
 type Route = route::Route<(IpAddr, u8)>;
@@ -75,6 +79,23 @@ impl NodeLinks {
             all: links.iter().filter_map(|body| Link::parse(body)).collect(),
             of_default_route,
         })
+    }
+}
+
+/// A watch of the links and routes of the node.
+#[derive(Debug)]
+pub(crate) struct LinkWatch(AsyncFd<OwnedFd>);
+
+impl LinkWatch {
+    /// Begins in this process's network namespace.
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self(dir_watch::register(netlink::changes_of_links()?)?))
+    }
+
+    /// Returns once something has changed since the watch began.
+    pub(crate) async fn changed(&self) {
+        // An error of the watch, such as too many changes, counts as one.
+        let _ = self.0.readable().await;
     }
 }
 

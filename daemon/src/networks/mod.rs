@@ -1,13 +1,14 @@
-//! Which definitions of the cluster this node can serve. It is found out whenever somebody asks, and never by a timer: links, plugins and
-//! devices come and go without a word to the daemon.
+//! Which definitions of the cluster this node can serve. It is found out whenever somebody asks, and where that is published, whenever
+//! something changes that a definition needs.
 
+pub(crate) mod publication;
 mod verdict;
 
 use std::{
-    cell::OnceCell,
-    collections::{BTreeSet, HashMap},
+    cell::{Cell, OnceCell},
+    collections::{BTreeSet, HashMap, HashSet},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -18,11 +19,14 @@ use cni::{
     exec::{Exec, ExecError},
     version::Version,
 };
+use dhcp::wire::sockets;
+use ipam::wire::SOCKET as IPAM_SOCKET;
 use node::root::Root;
-use plan::netconf::Netconf;
+use plan::{Attachment, PlanError, netconf::Netconf};
+use plugins::config::{What, needs};
 use tokio::sync::Semaphore;
 
-use self::verdict::{NodeFacts, Status, verdict};
+use self::verdict::{NodeFacts, Status, link_faults, verdict};
 use crate::{cluster::Definitions, devices::DeviceSource, engine::Engine, host::links::NodeLinks};
 
 /// The age up to which an answer to STATUS counts: each STATUS starts processes.
@@ -65,48 +69,158 @@ impl Networks {
 
     /// Returns the verdict on each definition. It blocks while the plugins run STATUS.
     pub fn report(&self, engine: &Engine, netconf: &Netconf) -> NetworksReport {
-        let dirs = (self.plugin_dirs)();
-        let facts = Facts {
-            networks: self,
-            root: engine.root(),
-            path: Engine::search_path(netconf, &dirs),
-            links: NodeLinks::read()
-                .map_err(|error| format!("cannot list the node's links: {error}")),
-            resources: OnceCell::new(),
-            until: Instant::now() + STATUS_TIME,
-        };
-        let all = self.definitions.all();
-        let networks = all.iter().map(|nad| Network {
-            network: format!("{}/{}", nad.namespace, nad.name),
-            verdict: verdict(&engine.definition(nad, netconf, &dirs), &facts),
-        });
-        let report = NetworksReport {
+        let all = self.read(engine, netconf);
+        NetworksReport {
             schema: SCHEMA,
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            networks: networks.collect(),
+            networks: self.examine(engine.root(), &all, STATUS_AGE).networks,
             attached: engine.add_durations(),
-        };
-        let mut statuses = self.statuses.lock().unwrap_or_else(PoisonError::into_inner);
-        statuses.retain(|_, (at, _)| at.elapsed() < STATUS_AGE);
-        report
+        }
     }
+
+    /// Returns what pods would get of the definitions.
+    pub(crate) fn read(&self, engine: &Engine, netconf: &Netconf) -> Planned {
+        let dirs = (self.plugin_dirs)();
+        let all = self.definitions.all();
+        let networks = all.iter().map(|nad| {
+            let name = format!("{}/{}", nad.namespace, nad.name);
+            (name, engine.definition(nad, netconf, &dirs))
+        });
+        let is_file = all.iter().any(|nad| nad.config.trim().is_empty());
+        Planned {
+            networks: networks.collect(),
+            path: Engine::search_path(netconf, &dirs),
+            conf_dir: is_file.then(|| netconf.conf_dir.clone()),
+        }
+    }
+
+    /// Returns the verdict on each definition. An answer to STATUS that the network is ready counts up to an age of `ready`, any other one
+    /// up to [`STATUS_AGE`].
+    pub(crate) fn examine(&self, root: &Root, all: &Planned, ready: Duration) -> Examined {
+        let facts = Facts {
+            networks: self,
+            root,
+            path: &all.path,
+            links: read_links(),
+            resources: OnceCell::new(),
+            ready,
+            is_settled: Cell::new(true),
+            until: Instant::now() + STATUS_TIME,
+        };
+        let networks = all.networks.iter().map(|(name, network)| Network {
+            network: name.clone(),
+            verdict: verdict(network, &facts),
+        });
+        let examined = Examined {
+            networks: networks.collect(),
+            link_faults: all.link_faults(&facts.links),
+            is_settled: facts.is_settled.get(),
+        };
+        let planned = all.networks.iter().filter_map(|(_, one)| one.as_ref().ok());
+        let current: HashSet<_> = planned.map(|one| one.config.bytes()).collect();
+        self.statuses().retain(|one, _| current.contains(&one[..]));
+        examined
+    }
+
+    /// Makes all plugins run STATUS again at the next examination.
+    pub(crate) fn forget_statuses(&self) {
+        self.statuses().clear();
+    }
+
+    fn statuses(&self) -> MutexGuard<'_, HashMap<Vec<u8>, (Instant, Status)>> {
+        self.statuses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The links of the node, or why they are not known.
+pub(crate) type Links = Result<NodeLinks, String>;
+
+/// Reads the links of the node.
+pub(crate) fn read_links() -> Links {
+    NodeLinks::read().map_err(|error| format!("cannot list the node's links: {error}"))
+}
+
+/// What pods would get of the definitions: each with its name, in the order of the names.
+pub(crate) struct Planned {
+    networks: Vec<(String, Result<Attachment, PlanError>)>,
+    /// The directories in which plugins are searched.
+    path: Vec<PathBuf>,
+    /// The directory of configurations, if a definition has none of its own.
+    conf_dir: Option<PathBuf>,
+}
+
+impl Planned {
+    /// Returns the directories in which plugins are searched.
+    pub(crate) fn plugin_dirs(&self) -> &[PathBuf] {
+        &self.path
+    }
+
+    /// Returns the directories of the files, without those of plugins, whose presence decides about a definition.
+    pub(crate) fn fact_dirs(&self) -> BTreeSet<PathBuf> {
+        let needs = self.attachments().flat_map(|one| needs(&one.config));
+        let files = needs.flat_map(|need| match need.what {
+            What::Directory(path) => vec![path],
+            What::DhcpService(socket) => sockets(&socket).into_iter().map(PathBuf::from).collect(),
+            What::IpamService => vec![PathBuf::from(IPAM_SOCKET)],
+            _ => Vec::new(),
+        });
+        let dir = |file: PathBuf| file.parent().map(Path::to_owned);
+        files.filter_map(dir).chain(self.conf_dir.clone()).collect()
+    }
+
+    /// Whether a definition needs a device.
+    pub(crate) fn has_resources(&self) -> bool {
+        self.attachments().any(|one| one.device.is_some())
+    }
+
+    /// Returns what the definitions lack of the node's links: while it is the same, a change of the links changes no verdict.
+    pub(crate) fn link_faults(&self, links: &Links) -> Vec<String> {
+        match links {
+            Ok(links) => {
+                let all = self.attachments();
+                all.flat_map(|one| link_faults(&one.config, links))
+                    .collect()
+            }
+            Err(reason) => vec![reason.clone()],
+        }
+    }
+
+    fn attachments(&self) -> impl Iterator<Item = &Attachment> {
+        self.networks
+            .iter()
+            .filter_map(|(_, one)| one.as_ref().ok())
+    }
+}
+
+/// The outcome of an examination.
+#[derive(Debug)]
+pub(crate) struct Examined {
+    /// The verdict on each definition.
+    pub(crate) networks: Vec<Network>,
+    /// What [`Planned::link_faults`] was at that time.
+    pub(crate) link_faults: Vec<String>,
+    /// False if a plugin is not ready, or if the kubelet, the API server or a plugin gave no answer: no change of the node says when that is over.
+    pub(crate) is_settled: bool,
 }
 
 /// The facts of this node at one moment.
 struct Facts<'a> {
     networks: &'a Networks,
     root: &'a Root,
-    path: Vec<PathBuf>,
-    links: Result<NodeLinks, String>,
+    path: &'a [PathBuf],
+    links: Links,
     /// Read once a definition names one.
     resources: OnceCell<Result<BTreeSet<String>, String>>,
+    /// The age up to which an answer to STATUS counts that says that the network is ready.
+    ready: Duration,
+    is_settled: Cell<bool>,
     /// The time after which no plugin runs STATUS any more.
     until: Instant,
 }
 
 impl NodeFacts for Facts<'_> {
     fn find_plugin(&self, plugin: &str) -> Result<(), String> {
-        let found = self.networks.exec.find(plugin, &self.path);
+        let found = self.networks.exec.find(plugin, self.path);
         found.map(drop).map_err(|error| error.to_string())
     }
 
@@ -122,6 +236,9 @@ impl NodeFacts for Facts<'_> {
         let resources = self
             .resources
             .get_or_init(|| self.networks.devices.resources());
+        if resources.is_err() {
+            self.is_settled.set(false);
+        }
         resources.as_ref().map_err(Clone::clone)
     }
 
@@ -129,11 +246,22 @@ impl NodeFacts for Facts<'_> {
         if config.version() < Version::V1_1_0 {
             return Status::NotServed;
         }
-        let known = &self.networks.statuses;
-        {
-            let known = known.lock().unwrap_or_else(PoisonError::into_inner);
-            let last = known.get(config.bytes());
-            if let Some((_, status)) = last.filter(|(at, _)| at.elapsed() < STATUS_AGE) {
+        let status = self.known_or_new_status(config);
+        if status != Status::Ready {
+            self.is_settled.set(false);
+        }
+        status
+    }
+}
+
+impl Facts<'_> {
+    fn known_or_new_status(&self, config: &NetworkConfig) -> Status {
+        if let Some((at, status)) = self.networks.statuses().get(config.bytes()) {
+            let age = match status {
+                Status::Ready => self.ready,
+                _ => STATUS_AGE,
+            };
+            if at.elapsed() < age {
                 return status.clone();
             }
         }
@@ -142,7 +270,7 @@ impl NodeFacts for Facts<'_> {
             return Status::NoAnswer(reason.to_owned());
         }
         let exec = Until(&*self.networks.exec, self.until);
-        let status = match chain::status(&exec, config, &self.path) {
+        let status = match chain::status(&exec, config, self.path) {
             Ok(()) => Status::Ready,
             Err(
                 error @ ChainError::Plugin {
@@ -152,8 +280,10 @@ impl NodeFacts for Facts<'_> {
             ) => Status::NotReady(error.to_string()),
             Err(error) => Status::NoAnswer(error.to_string()),
         };
-        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.insert(config.bytes().to_vec(), (Instant::now(), status.clone()));
+        let answer = (Instant::now(), status.clone());
+        self.networks
+            .statuses()
+            .insert(config.bytes().to_vec(), answer);
         status
     }
 }

@@ -100,6 +100,14 @@ fn examine(network: &Attachment, facts: &dyn NodeFacts) -> Result<Option<String>
     Ok(unknown.into_iter().next())
 }
 
+/// Returns what a network lacks of these links, one text for each need.
+pub(super) fn link_faults(config: &NetworkConfig, links: &NodeLinks) -> Vec<String> {
+    let faults = needs(config)
+        .into_iter()
+        .map(|need| missing_link(&need.plugin, &need.what, links).err());
+    faults.map(Option::unwrap_or_default).collect()
+}
+
 /// Fails with a sentence if the node does not have what a plugin needs. Otherwise returns why that is not known, if it is not.
 fn missing(plugin: &str, what: &What, facts: &dyn NodeFacts) -> Result<Option<String>, String> {
     let there = |paths: &[&str], otherwise: String| {

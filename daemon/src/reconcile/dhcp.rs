@@ -96,6 +96,7 @@ mod tests {
             pod_uid: None,
             target: std::sync::Mutex::default(),
             last_logged: std::sync::Mutex::default(),
+            dirs_changed: tokio::sync::watch::Sender::default(),
             installed: std::sync::Mutex::default(),
             metrics: Arc::default(),
             config,

@@ -32,6 +32,7 @@ use crate::{
     },
     metrics::Metrics,
     readiness::{Gate, Purpose, Readiness},
+    reconcile::publish,
     serving::socket,
     state,
 };
@@ -65,6 +66,8 @@ pub struct NodeReconciler {
     pub metrics: Arc<Metrics>,
     /// The directories and notes that were logged last.
     pub last_logged: Mutex<Option<(CniDirs, Vec<String>)>>,
+    /// Told of each change of the directories.
+    pub dirs_changed: watch::Sender<()>,
     /// The stamps of all files that were installed last.
     pub installed: Mutex<Vec<(PathBuf, Stamp)>>,
 }
@@ -347,7 +350,11 @@ impl NodeReconciler {
         for note in notes.iter().filter(|note| !logged.contains(note)) {
             warn!("{note}");
         }
+        let is_other = known.as_ref() != Some(dirs);
         *last = Some((dirs.clone(), notes));
+        if is_other {
+            self.dirs_changed.send_replace(());
+        }
     }
 
     /// The known directories of plugins, in the order of the search.
@@ -424,6 +431,7 @@ impl NodeReconciler {
             Err(error) => warn!(%error, "cannot remove all installed files"),
         }
         host::end_services(&self.config.cni_dir, &self.root);
+        publish::remove_features(&self.root);
         let certificate = self.config.certificate.as_ref();
         match certificate.map(|settings| certificate::remove(&self.root, settings)) {
             None | Some(Ok(false)) => {}

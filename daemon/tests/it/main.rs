@@ -21,6 +21,7 @@ mod lifecycle;
 mod logging;
 mod networks;
 mod pod_report;
+mod publish;
 mod reports;
 mod requests;
 mod rights;

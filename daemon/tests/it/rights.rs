@@ -9,11 +9,13 @@ use testkit::api_server::{Kind, ReceivedRequest};
 use crate::{
     approve, certificate, devices, lifecycle,
     node::{NodeFixture, pod},
-    verify,
+    publish, verify,
 };
 
 const DAEMON: &str = include_str!("../../../chart/template/main/templates/clusterRole.yaml");
 const PUBLISHED: &str = include_str!("../../../chart/template/main/templates/publishedRole.yaml");
+const PUBLISHED_NETWORKS: &str =
+    include_str!("../../../chart/template/main/templates/networksRole.yaml");
 const CERTIFICATE: &str =
     include_str!("../../../chart/template/main/templates/certificateRole.yaml");
 const TEST: &str = include_str!("../../../chart/template/main/templates/tests/release.yaml");
@@ -108,7 +110,7 @@ pub(crate) fn check(asks: &[ReceivedRequest]) {
     let all: BTreeMap<bool, Rights> = [
         (
             false,
-            [DAEMON, CERTIFICATE, PUBLISHED]
+            [DAEMON, CERTIFICATE, PUBLISHED, PUBLISHED_NETWORKS]
                 .into_iter()
                 .flat_map(granted)
                 .collect(),
@@ -161,6 +163,20 @@ fn daemon_uses_all_its_rights() {
     daemon.terminate();
     assert!(daemon.ended().success());
     assert_eq!(used(&node.api.requests()), granted(DAEMON));
+}
+
+#[test]
+fn publishing_networks_uses_all_its_rights() {
+    let node = publish::node("labels");
+    node.install_plugin("zebra");
+    let definition = devices::definition_with_resource("zebra", devices::RESOURCE);
+    node.api.put(Kind::Definition, definition);
+    let _daemon = node.start().ready();
+    node.api.wait_for_watch(Kind::Slice);
+    publish::until_labelled(&node, &[("zebra", "unknown")]);
+    let mut used = used(&node.api.requests());
+    used.retain(|right| !granted(DAEMON).contains(right));
+    assert_eq!(used, granted(PUBLISHED_NETWORKS));
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod broken;
 mod certificates;
 mod dhcp;
 mod kubectl_plugin;
+mod labels;
 mod moving;
 mod plugins;
 mod pod_requests;
@@ -91,6 +92,7 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
         || fixture.distro_changes("rke2-multus"),
     )?;
     fixture.certificates("rke2-multus", report)?;
+    fixture.labels("rke2-multus", report)?;
     fixture.pod_requests("rke2-multus", report)?;
     fixture.dhcp("rke2-multus", report)?;
     report.check(

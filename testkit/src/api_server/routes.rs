@@ -158,6 +158,7 @@ async fn route(
         ["apis", "apps", "v1", "namespaces", _, "daemonsets"] => Some(Kind::DaemonSet),
         SIGNING_REQUESTS if head.method == Method::GET => Some(Kind::SigningRequest),
         ["apis", "resource.k8s.io", "v1", "resourceslices"] => Some(Kind::Slice),
+        ["api", "v1", "nodes"] => Some(Kind::Node),
         _ => None,
     };
     if let Some(kind) = listed {
@@ -180,6 +181,7 @@ async fn route(
             object(&store, Kind::Pod, namespace, name)
         }
         (Method::GET, ["api", "v1", "nodes", name]) => object(&store, Kind::Node, "", name),
+        (Method::PATCH, ["api", "v1", "nodes", name]) => patch_labels(&mut store, name, &body),
         (
             Method::GET,
             [
@@ -220,7 +222,14 @@ async fn route(
         }
         (Method::POST, ["api", "v1", "namespaces", _, "events"]) => {
             let mut event = body;
-            event["metadata"]["name"] = json!(format!("event-{}", store.events.len()));
+            let name = &event["metadata"]["name"];
+            let mut known = store.events.iter();
+            if !name.is_null() && known.any(|one| one["metadata"]["name"] == *name) {
+                return reply(refusal(StatusCode::CONFLICT));
+            }
+            if name.is_null() {
+                event["metadata"]["name"] = json!(format!("event-{}", store.events.len()));
+            }
             store.events.push(event.clone());
             (StatusCode::CREATED, event)
         }
@@ -244,6 +253,25 @@ async fn route(
         response.headers_mut().insert(RETRY_AFTER, seconds.into());
     }
     response
+}
+
+/// Changes the labels of a Node; nothing else of one is patched.
+fn patch_labels(store: &mut Store, name: &str, patch: &Value) -> (StatusCode, Value) {
+    let (StatusCode::OK, mut node) = object(store, Kind::Node, "", name) else {
+        return not_found();
+    };
+    for (key, value) in patch["metadata"]["labels"]
+        .as_object()
+        .into_iter()
+        .flatten()
+    {
+        node["metadata"]["labels"][key] = value.clone();
+    }
+    if let Some(labels) = node["metadata"]["labels"].as_object_mut() {
+        labels.retain(|_, value| !value.is_null());
+    }
+    store.put(Kind::Node, &mut node);
+    (StatusCode::OK, node)
 }
 
 /// Patches an event, unless it has expired.
@@ -303,15 +331,15 @@ fn watch(shared: &Shared, kind: Kind, query: &str) -> Response<Body> {
     Response::new(StreamBody::new(lines).boxed_unsync())
 }
 
-/// Knows two field selectors, a pod's node and the phases that it must not have: a list holds no other pod. Tests change no such pod while it
-/// is watched.
+/// Knows three field selectors, a Node's name, a pod's node and the phases that it must not have: a list holds no other object. Tests change no
+/// other one while they are watched.
 fn is_selected(object: &Value, query: &str) -> bool {
     let ends = |text: &str| text.split(['&', '%']).next().unwrap_or_default().to_owned();
-    let node = query
-        .split_once("spec.nodeName%3D")
-        .map(|(_, rest)| ends(rest));
+    let selected = |key: &str| query.split_once(key).map(|(_, rest)| ends(rest));
+    let (name, node) = (selected("metadata.name%3D"), selected("spec.nodeName%3D"));
     let mut phases = query.split("status.phase%21%3D").skip(1).map(ends);
-    node.is_none_or(|node| object["spec"]["nodeName"] == node)
+    name.is_none_or(|name| object["metadata"]["name"] == name)
+        && node.is_none_or(|node| object["spec"]["nodeName"] == node)
         && phases.all(|phase| object["status"]["phase"] != phase)
 }
 

@@ -44,6 +44,29 @@
 {{- include "multus.true" (.Values.ipam | default dict).enabled | default (include "multus.whereabouts" .) -}}
 {{- end -}}
 
+{{- /* How daemons publish which networks their nodes can serve; empty when they do not. */ -}}
+{{- define "multus.publish" -}}
+{{- $publish := lower (toString (.Values.publish | default "none")) -}}
+{{- if ne $publish "none" }}{{ $publish }}{{ end -}}
+{{- end -}}
+
+{{- /* The condition of a policy that is about daemons. */ -}}
+{{- define "multus.isDaemon" -}}
+- name: user-is-a-daemon
+  expression: |-
+    request.userInfo.username == 'system:serviceaccount:{{ .Release.Namespace }}:{{ .Values.serviceAccount.name }}' ||
+    request.userInfo.username.startsWith('system:multus:')
+{{- end -}}
+
+{{- /* The variable of such a policy with the name of the daemon's node. */ -}}
+{{- define "multus.nodeOfDaemon" -}}
+# A certificate names the node as its user, a pod's token in a claim.
+- name: node
+  expression: |-
+    request.userInfo.username.startsWith('system:multus:') ? request.userInfo.username.replace('system:multus:', '', 1) :
+    request.userInfo.?extra[?'authentication.kubernetes.io/node-name'][?0].orValue('')
+{{- end -}}
+
 {{- /* "true" when the daemon only writes files: it starts no plugin. */ -}}
 {{- define "multus.installsOnly" -}}
 {{- if and (include "multus.standalone" .) (not (include "multus.true" .Values.manifests.dhcpDaemonSet)) }}true{{ end -}}
@@ -217,6 +240,7 @@ rollingUpdate:
 {{- if include "multus.true" .Values.manifests.dhcpDaemonSet }}{{ $_ := set $out "dhcp" true }}{{ end -}}
 {{- if include "multus.addresses" . }}{{ $_ := set $out "ipam" true }}{{ end -}}
 {{- if include "multus.whereabouts" . }}{{ $_ := set $out "whereabouts" ((.Values.ipam | default dict).whereaboutsNamespace | default "kube-system") }}{{ end -}}
+{{- with include "multus.publish" . }}{{ $_ := set $out "publish" . }}{{ end -}}
 {{- range $key, $value := .Values.config.daemon_conf | default dict -}}
 {{- if not (kindIs "invalid" $value) }}{{ $_ := set $out $key $value }}{{ end -}}
 {{- end -}}

@@ -1,7 +1,7 @@
 //! A client certificate for each node's daemon: requested by the daemon, approved by the chart's approver, signed by the cluster, and then
 //! the only identity of the daemons. No daemon gets one for another node.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, process::Command};
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use super::{ClusterFixture, NAMESPACE};
 use crate::{
     cluster::Member,
     control_plane::objects,
-    node::inspect::nothing_left,
+    node::{Node, inspect::nothing_left},
     report::{Checked, Report},
     sh,
 };
@@ -44,8 +44,9 @@ impl ClusterFixture<'_> {
     }
 
     fn are_certified(&self, chart: &str) -> anyhow::Result<()> {
-        // The other values are for `pod_requests` and `dhcp`: one rolling update instead of three.
+        // The other values are for `labels`, `pod_requests` and `dhcp`: one rolling update instead of four.
         let values = [
+            "--set=publish=labels",
             "--set=perNodeCertificate.enabled=true",
             "--set=dynamicNetworksController.enabled=true",
             "--set=manifests.dhcpDaemonSet=true",
@@ -97,18 +98,28 @@ impl ClusterFixture<'_> {
         self.each(|member| nothing_left(&member.node))
     }
 
+    /// Returns kubectl with the certificate of a node's daemon.
+    pub(super) fn as_node(&self, node: &Node) -> Command {
+        let pki = &self.cluster.control.pki;
+        let mut kubectl = node.command("kubectl");
+        kubectl
+            .args(["--kubeconfig=/dev/null", "--server=https://127.0.0.1:6443"])
+            .arg("--certificate-authority")
+            .arg(pki.file("ca.crt"))
+            .args(["--client-certificate", STORED, "--client-key", STORED]);
+        kubectl
+    }
+
     /// Requests a certificate for the second node with the certificate of the first one.
     fn is_denied(&self) -> anyhow::Result<()> {
-        let (server, control) = (self.cluster.server(), &self.cluster.control);
+        let (server, pki) = (self.cluster.server(), &self.cluster.control.pki);
         let [one, other] = ["n1", "n2"].map(|node| format!("system:multus:{node}"));
         ensure!(
             server.name == "n1",
             "the control plane is on {}",
             server.name
         );
-        let pem = control
-            .pki
-            .request(&format!("/O=system:multus/CN={other}"))?;
+        let pem = pki.request(&format!("/O=system:multus/CN={other}"))?;
         let request = json!({
             "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
             "metadata": {"name": "of-another"},
@@ -118,13 +129,8 @@ impl ClusterFixture<'_> {
                 "usages": ["digital signature", "client auth"], "expirationSeconds": 86400,
             },
         });
-        let mut create = server.command("kubectl");
-        create
-            .args(["--kubeconfig=/dev/null", "--server=https://127.0.0.1:6443"])
-            .arg("--certificate-authority")
-            .arg(control.pki.file("ca.crt"))
-            .args(["--client-certificate", STORED, "--client-key", STORED])
-            .args(["create", "--filename=-"]);
+        let mut create = self.as_node(server);
+        create.args(["create", "--filename=-"]);
         sh::feed(&mut create, request.to_string().as_bytes())?;
         let expected = format!("requester {one} may request {one}, not {other}");
         sh::until(30, "the request is denied", || {

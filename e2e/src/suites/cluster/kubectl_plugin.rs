@@ -6,12 +6,12 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
 use super::{ClusterFixture, NAMESPACE};
-use crate::{control_plane::objects, kubectl_plugin::KubectlPlugin, sh};
+use crate::{control_plane::objects, kubectl_plugin::KubectlPlugin, node::Node, sh};
 
 /// A pod that requests a network without a definition.
 const UNDEFINED: &str = "undefined";
 /// The definition of a network on a link that no node has at first, and the pod that requests it.
-const RARE: &str = "rare";
+pub(super) const RARE: &str = "rare";
 const LINK: &str = "rare0";
 
 impl ClusterFixture<'_> {
@@ -96,12 +96,7 @@ impl ClusterFixture<'_> {
             bail!("the cluster has one node");
         };
         let (first, second) = (&first.node, &second.node);
-        let config = json!({"cniVersion": "1.0.0", "type": "macvlan", "master": LINK,
-            "ipam": {"type": "static", "addresses": [{"address": "10.77.0.2/24"}]}});
-        cluster.apply(&[
-            objects::network(RARE, &config),
-            objects::pod(RARE, &first.name, Some(RARE)),
-        ])?;
+        cluster.apply(&[rare_network(), objects::pod(RARE, &first.name, Some(RARE))])?;
         let missing = format!("the node has no link {LINK}, the master of macvlan");
         // Returns the nodes that serve the network; every other one must lack its master.
         let serving = |expected: i32| -> anyhow::Result<Vec<String>> {
@@ -123,9 +118,7 @@ impl ClusterFixture<'_> {
             ensure!(served.is_empty(), "{served:?} serve it without a master");
             Ok(())
         })?;
-        let other_end = format!("{LINK}-end");
-        let add = ["ip", "link", "add", LINK, "type", "veth", "peer", "name"];
-        second.run(&[&add[..], &[&other_end]].concat())?;
+        add_rare_link(second)?;
         // Links are looked at when somebody asks, so there is nothing to wait for.
         ensure!(serving(0)? == [second.name.as_str()], "{:?}", serving(0)?);
         sh::until(60, "why names the node that would do", || {
@@ -150,11 +143,28 @@ impl ClusterFixture<'_> {
             .lines()
             .filter(|line| line.starts_with("default/rare "));
         ensure!(lines.any(|line| line.ends_with(" serves")), "{text}");
-        second.run(&["ip", "link", "delete", LINK])?;
+        delete_rare_link(second)?;
         let served = serving(1)?;
         ensure!(served.is_empty(), "{served:?} serve it without a master");
         cluster.delete(&[RARE.to_owned()])?;
         let definition = format!("network-attachment-definition/{RARE}");
         cluster.kubectl(&["delete", &definition]).map(drop)
     }
+}
+
+/// Returns the definition of a network on a link that no node has at first.
+pub(super) fn rare_network() -> Value {
+    let config = json!({"cniVersion": "1.0.0", "type": "macvlan", "master": LINK,
+        "ipam": {"type": "static", "addresses": [{"address": "10.77.0.2/24"}]}});
+    objects::network(RARE, &config)
+}
+
+pub(super) fn add_rare_link(node: &Node) -> anyhow::Result<()> {
+    let other_end = format!("{LINK}-end");
+    let add = ["ip", "link", "add", LINK, "type", "veth", "peer", "name"];
+    node.run(&[&add[..], &[&other_end]].concat()).map(drop)
+}
+
+pub(super) fn delete_rare_link(node: &Node) -> anyhow::Result<()> {
+    node.run(&["ip", "link", "delete", LINK]).map(drop)
 }

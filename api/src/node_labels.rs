@@ -1,0 +1,36 @@
+//! The labels of a Node that say which definitions it can serve. Schedulers find the node by them.
+
+use crate::network_report::Verdict;
+
+/// The prefix of the labels' keys; the daemon of a node owns all of them.
+pub const PREFIX: &str = "networks.multus-rs.cni.cncf.io/";
+/// The longest name in a label's key, behind the prefix (Kubernetes, "Labels and Selectors").
+pub const MAX_NAME: usize = 63;
+
+/// Returns the key for a definition `namespace/name`, or `None` if its name `namespace.name` is too long for a label. No two
+/// definitions share a key, since a namespace has no dot.
+pub fn key(network: &str) -> Option<String> {
+    let name = network.replacen('/', ".", 1);
+    (name.len() <= MAX_NAME).then(|| format!("{PREFIX}{name}"))
+}
+
+/// Returns the value for a verdict; a node that cannot serve a definition has no label.
+pub fn value(verdict: &Verdict) -> Option<&'static str> {
+    match verdict {
+        Verdict::Serves | Verdict::Unknown(_) => Some(verdict.word()),
+        Verdict::Cannot(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_have_namespace_and_name() {
+        let expected = "networks.multus-rs.cni.cncf.io/shop.lan.fast";
+        assert_eq!(key("shop/lan.fast").as_deref(), Some(expected));
+        let longest = |name: usize| key(&format!("shop/{}", "a".repeat(name))).is_some();
+        assert_eq!((longest(58), longest(59)), (true, false));
+    }
+}

@@ -1,0 +1,403 @@
+//! Publishes which definitions the node can serve, if the option `publish` says so, for schedulers and for Node Feature Discovery.
+//! The daemon that serves the node looks again when something changes that a definition needs. Nothing is written unless a verdict changed.
+
+use std::{
+    collections::HashSet,
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use api::{network_report::Network, node_labels::MAX_NAME};
+use k8s_openapi::api::core::v1::ObjectReference;
+use node::root::{Root, RootError};
+use plan::daemon_config::Publish;
+use serde::de::IgnoredAny;
+use tokio::sync::{Notify, watch};
+use tracing::warn;
+
+use crate::{
+    access::{ApiRequest, Client},
+    backoff::doubled,
+    cluster::{
+        Cluster, Definitions, api_path,
+        event::event,
+        reflector::{self, Event, Resource, Selector, selector},
+    },
+    host::{
+        dir_watch::{DirectoryWatch, changed_or_never},
+        links::LinkWatch,
+    },
+    networks::{
+        Examined, Planned,
+        publication::{self, Labels},
+        read_links,
+    },
+    readiness::Gate,
+    reconcile::node::NodeReconciler,
+    serving::service::Service,
+};
+
+/// The directory of Node Feature Discovery on a node.
+const FEATURES_DIR: &str = "/etc/kubernetes/node-feature-discovery/features.d";
+/// How the names of our files there begin.
+const FEATURES_FILE: &str = "multus-rs";
+/// The directories below the kubelet's in which device plugins and drivers register, and the kubelet listens.
+const DEVICE_DIRS: [&str; 3] = ["device-plugins", "plugins_registry", "pod-resources"];
+/// The subject of the note about a failure.
+const SUBJECT: &str = "publish";
+/// Changes that follow each other are looked at together.
+const SETTLE: Duration = Duration::from_secs(1);
+/// The pause after the first failure, doubled with each further one up to the longest pause.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_mins(5);
+/// The pause before what gave no answer is asked again.
+const ASK_AGAIN: Duration = Duration::from_mins(1);
+/// The time limit of a request.
+const REQUEST_TIME: Duration = Duration::from_secs(10);
+
+/// What the publisher needs of the daemon.
+pub struct Parts {
+    /// Finds out what the node can serve.
+    pub service: Arc<Service>,
+    /// Knows the node's directories.
+    pub reconciler: Arc<NodeReconciler>,
+    /// The cluster's definitions.
+    pub definitions: Arc<Definitions>,
+    /// This node's name.
+    pub node: String,
+}
+
+/// Runs for ever, or until nothing is left to do.
+pub async fn run(parts: Parts) {
+    let serving = [Gate::Discovery, Gate::Watches, Gate::Socket];
+    let readiness = Arc::clone(&parts.reconciler.readiness);
+    readiness.wait_open(&serving).await;
+    let publish = parts.reconciler.config.publish;
+    if publish != Publish::Features {
+        let root = Arc::clone(&parts.reconciler.root);
+        let _ = tokio::task::spawn_blocking(move || remove_features(&root)).await;
+    }
+    let Some(cluster) = parts.service.cluster.get().cloned() else {
+        return;
+    };
+    let target = match publish {
+        Publish::None => return,
+        Publish::Features => Target::Files,
+        Publish::Labels => Target::Node(NodeLabels::follow(&cluster, &parts.node)),
+    };
+    let mut publisher = Publisher {
+        parts: Arc::new(parts),
+        client: cluster.client(),
+        target,
+        slices: Arc::default(),
+        follows_slices: false,
+        told: HashSet::new(),
+    };
+    let mut failures = 0;
+    loop {
+        readiness.wait_open(&serving).await;
+        match publisher.publish_until_change().await {
+            Ok(()) => failures = 0,
+            Err(reason) => {
+                failures += 1;
+                let note = format!("cannot publish which networks this node can serve: {reason}");
+                readiness.note(SUBJECT, Some(note));
+                tokio::time::sleep(doubled(failures, FIRST_PAUSE, LONGEST_PAUSE)).await;
+            }
+        }
+        // Pods that start and end change links many times a second.
+        tokio::time::sleep(SETTLE).await;
+    }
+}
+
+/// Removes the files for Node Feature Discovery.
+pub fn remove_features(root: &Root) {
+    remove_features_from(root, 0);
+}
+
+/// Removes those from a number on.
+fn remove_features_from(root: &Root, first: usize) {
+    for number in first.. {
+        match root.remove(features_file(number)) {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(error) => return warn!(%error, "cannot remove a file of node features"),
+        }
+    }
+}
+
+fn features_file(number: usize) -> PathBuf {
+    let name = match number {
+        0 => FEATURES_FILE.to_owned(),
+        number => format!("{FEATURES_FILE}.{number}"),
+    };
+    Path::new(FEATURES_DIR).join(name)
+}
+
+/// Where labels are published.
+enum Target {
+    Files,
+    Node(NodeLabels),
+}
+
+/// This node's Node.
+struct NodeLabels {
+    path: String,
+    /// Our labels of it; `None` while there is no Node.
+    known: watch::Receiver<Option<Labels>>,
+}
+
+impl NodeLabels {
+    fn follow(cluster: &Cluster, node: &str) -> Self {
+        let (sender, known) = watch::channel(None);
+        let resource = Resource {
+            what: "nodes",
+            path: "/api/v1/nodes",
+            selector: Some(Selector::Field(selector("metadata.name", node))),
+            metadata_only: true,
+        };
+        tokio::spawn(reflector::run(cluster.client(), resource, move |event| {
+            let now = match event {
+                Event::All(all) => all.first().map(publication::own_labels),
+                Event::Put(node) => Some(publication::own_labels(&node)),
+                Event::Remove(_) | Event::UnknownKind => None,
+            };
+            // The kubelet changes its Node all the time.
+            sender.send_if_modified(|known| {
+                let is_other = *known != now;
+                *known = now;
+                is_other
+            });
+        }));
+        Self {
+            path: api_path::node(node),
+            known,
+        }
+    }
+}
+
+/// One look at the node, and the watches that began before it.
+struct Look {
+    planned: Planned,
+    examined: Examined,
+    plugins: io::Result<DirectoryWatch>,
+    facts: io::Result<DirectoryWatch>,
+    links: io::Result<LinkWatch>,
+}
+
+impl Parts {
+    /// Looks at definitions and node. It blocks while the plugins run STATUS.
+    fn look(&self) -> Result<Look, String> {
+        let (service, reconciler) = (&self.service, &self.reconciler);
+        let networks = &service.networks;
+        let netconf = service.effective_netconf();
+        let netconf = netconf.map_err(|error| error.to_string())?;
+        let links = LinkWatch::new();
+        let planned = networks.read(&service.engine, &netconf);
+        let watch = |dirs: Vec<&Path>| DirectoryWatch::with_parents(&reconciler.root, &dirs);
+        let plugins = planned.plugin_dirs().iter().map(PathBuf::as_path);
+        let plugins = watch(plugins.collect());
+        let mut facts = planned.fact_dirs();
+        if planned.has_resources() {
+            let kubelet = &reconciler.config.kubelet_dir;
+            facts.extend(DEVICE_DIRS.map(|dir| kubelet.join(dir)));
+        }
+        let facts = watch(facts.iter().map(PathBuf::as_path).collect());
+        let root = service.engine.root();
+        Ok(Look {
+            examined: networks.examine(root, &planned, Duration::MAX),
+            planned,
+            plugins,
+            facts,
+            links,
+        })
+    }
+}
+
+struct Publisher {
+    parts: Arc<Parts>,
+    client: Client,
+    target: Target,
+    /// Notified of changes of the node's resource slices.
+    slices: Arc<Notify>,
+    follows_slices: bool,
+    /// The definitions whose names are too long for a label, as far as there is an event.
+    told: HashSet<String>,
+}
+
+impl Publisher {
+    /// Looks once, publishes what has changed, and returns when that may have changed again.
+    async fn publish_until_change(&mut self) -> Result<(), String> {
+        let mut definitions = self.parts.definitions.changes();
+        let mut dirs = self.parts.reconciler.dirs_changed.subscribe();
+        let Look {
+            planned,
+            examined,
+            plugins,
+            facts,
+            links,
+        } = self.look().await?;
+        if planned.has_resources() {
+            self.follow_slices();
+        }
+        self.publish(&examined.networks).await?;
+        self.tell_of_long_names(&examined.networks).await;
+        self.parts.reconciler.readiness.note(SUBJECT, None);
+        let again = async {
+            match examined.is_settled {
+                true => std::future::pending().await,
+                false => tokio::time::sleep(ASK_AGAIN).await,
+            }
+        };
+        tokio::select! {
+            // Another program may be behind the same name.
+            () = changed_or_never(plugins) => self.parts.service.networks.forget_statuses(),
+            () = changed_or_never(facts) => {}
+            () = links_changed(links, &planned, &examined) => {}
+            // Nothing closes these channels.
+            _ = definitions.changed() => {}
+            _ = dirs.changed() => {}
+            () = self.target.changed() => {}
+            () = self.slices.notified() => {}
+            () = again => {}
+        }
+        Ok(())
+    }
+
+    async fn look(&self) -> Result<Look, String> {
+        let turns = Arc::clone(&self.parts.service.networks.turns);
+        // Nothing closes the semaphore.
+        let turn = turns.acquire_owned().await;
+        let parts = Arc::clone(&self.parts);
+        let look = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            parts.look()
+        });
+        look.await.map_err(|error| error.to_string()).flatten()
+    }
+
+    /// Writes what differs from what is published.
+    async fn publish(&mut self, networks: &[Network]) -> Result<(), String> {
+        let labels = publication::labels(networks);
+        match &mut self.target {
+            Target::Files => {
+                let root = Arc::clone(&self.parts.reconciler.root);
+                let write =
+                    move || write_features(&root, &labels).map_err(|error| error.to_string());
+                let written = tokio::task::spawn_blocking(write).await;
+                written.map_err(|error| error.to_string()).flatten()
+            }
+            Target::Node(node) => {
+                let known = node.known.borrow_and_update().clone();
+                let Some(patch) = known.and_then(|known| publication::patch(&known, &labels))
+                else {
+                    return Ok(());
+                };
+                let request = ApiRequest::patch(&node.path, &patch).metadata();
+                let sent = self.client.send(&request, REQUEST_TIME).await;
+                sent.map(drop).map_err(|error| error.to_string())
+            }
+        }
+    }
+
+    /// Reports definitions that get no label, each in one event of the cluster.
+    async fn tell_of_long_names(&mut self, networks: &[Network]) {
+        for network in publication::without_label(networks) {
+            if !self.told.insert(network.to_owned()) {
+                continue;
+            }
+            let (namespace, name) = network.split_once('/').unwrap_or_default();
+            let request =
+                ApiRequest::post(api_path::events(namespace), &long_name(namespace, name));
+            match self.client.send(&request, REQUEST_TIME).await {
+                Ok(_) => {}
+                // The daemon of another node was faster.
+                Err(error) if error.code() == Some(409) => {}
+                Err(error) => {
+                    warn!(%error, network, "cannot report that its name is too long for a label")
+                }
+            }
+        }
+    }
+
+    /// Follows the devices of drivers of this node from now on.
+    fn follow_slices(&mut self) {
+        if std::mem::replace(&mut self.follows_slices, true) {
+            return;
+        }
+        let resource = Resource {
+            what: "resourceslices",
+            path: "/apis/resource.k8s.io/v1/resourceslices",
+            selector: Some(Selector::Field(selector("spec.nodeName", &self.parts.node))),
+            metadata_only: true,
+        };
+        let changed = Arc::clone(&self.slices);
+        let handle = move |_: Event<IgnoredAny>| changed.notify_one();
+        tokio::spawn(reflector::run(self.client.clone(), resource, handle));
+    }
+}
+
+impl Target {
+    /// Returns once somebody else has changed what is published.
+    async fn changed(&mut self) {
+        match self {
+            Self::Files => std::future::pending().await,
+            // The follower never ends.
+            Self::Node(node) => drop(node.known.changed().await),
+        }
+    }
+}
+
+/// Returns once the links have changed in a way that a definition may need.
+async fn links_changed(watch: io::Result<LinkWatch>, planned: &Planned, before: &Examined) {
+    let mut watch = watch.ok();
+    while let Some(one) = watch {
+        one.changed().await;
+        tokio::time::sleep(SETTLE).await;
+        watch = LinkWatch::new().ok();
+        if planned.link_faults(&read_links()) != before.link_faults {
+            return;
+        }
+    }
+    std::future::pending().await
+}
+
+/// Writes the files for Node Feature Discovery where they differ.
+fn write_features(root: &Root, labels: &Labels) -> Result<(), RootError> {
+    let files = publication::feature_files(labels);
+    root.make_dirs(FEATURES_DIR, 0o755)?;
+    for (number, text) in files.iter().enumerate() {
+        let file = features_file(number);
+        let is_same = root
+            .read(&file, text.len() as u64)
+            .is_ok_and(|known| known == text.as_bytes());
+        if !is_same {
+            root.write_atomic(&file, text.as_bytes(), 0o644)?;
+        }
+    }
+    remove_features_from(root, files.len());
+    Ok(())
+}
+
+/// Returns the event about a definition whose name is too long. Its name is the same on every node, so that there is one.
+fn long_name(namespace: &str, name: &str) -> k8s_openapi::api::core::v1::Event {
+    let about = ObjectReference {
+        api_version: Some("k8s.cni.cncf.io/v1".to_owned()),
+        kind: Some("NetworkAttachmentDefinition".to_owned()),
+        name: Some(name.to_owned()),
+        namespace: Some(namespace.to_owned()),
+        ..ObjectReference::default()
+    };
+    let message = format!(
+        "no node has a label for this network: namespace and name have {} characters together, and a label has at most {}",
+        namespace.len() + name.len(),
+        MAX_NAME - 1,
+    );
+    let mut event = event("multus", about, true, "NameTooLong", message);
+    let start: String = name.chars().take(200).collect();
+    event.metadata.generate_name = None;
+    event.metadata.name = Some(format!("{}.label", start.trim_end_matches(['-', '.'])));
+    event
+}

@@ -1,0 +1,145 @@
+//! The option `publish`: labels of the Node, and files for Node Feature Discovery, that say which definitions the node can serve.
+
+use std::fs;
+
+use api::node_labels::PREFIX;
+use serde_json::{Value, json};
+use testkit::api_server::Kind;
+
+use crate::{
+    node::{NODE, NodeFixture},
+    wait_for,
+};
+
+const FEATURES: &str = "etc/kubernetes/node-feature-discovery/features.d";
+
+/// A node that publishes in this way, with a label of somebody else and one of a definition that is gone.
+pub(crate) fn node(publish: &str) -> NodeFixture {
+    let node = NodeFixture::new();
+    node.configure(&json!({"publish": publish, "ownPlugins": {"install": false}}));
+    put_node(&node);
+    node
+}
+
+fn put_node(node: &NodeFixture) {
+    let labels = json!({"disk": "ssd", label("gone"): "serves"});
+    let object = json!({"metadata": {"name": NODE, "labels": labels}});
+    node.api.put(Kind::Node, object);
+}
+
+fn label(name: &str) -> String {
+    format!("{PREFIX}shop.{name}")
+}
+
+/// A definition that needs nothing but the plugin `bridge`.
+fn define(node: &NodeFixture, name: &str) {
+    let config = json!({"cniVersion": "1.0.0", "type": "bridge"}).to_string();
+    let nad = json!({"metadata": {"namespace": "shop", "name": name}, "spec": {"config": config}});
+    node.api.put(Kind::Definition, nad);
+}
+
+/// Waits until the Node has these labels for definitions, and the one of somebody else.
+pub(crate) fn until_labelled(node: &NodeFixture, expected: &[(&str, &str)]) {
+    let mut labels = json!({"disk": "ssd"});
+    for (name, value) in expected {
+        labels[label(name)] = json!(value);
+    }
+    wait_for("the labels", || {
+        let nodes = node.api.objects(Kind::Node);
+        let found = nodes.first()?;
+        (found["metadata"]["labels"] == labels).then_some(())
+    });
+}
+
+/// The changes of the Node that the daemon has asked for.
+fn changes(node: &NodeFixture) -> Vec<Value> {
+    let requests = node.api.requests().into_iter();
+    let path = format!("PATCH /api/v1/nodes/{NODE}");
+    let own = requests.filter(|request| request.method_and_path == path);
+    own.map(|request| request.body["metadata"]["labels"].clone())
+        .collect()
+}
+
+#[test]
+fn labels_follow_definitions_plugins_and_the_node() {
+    let node = node("labels");
+    define(&node, "lan");
+    let daemon = node.start().ready();
+    until_labelled(&node, &[]);
+    node.install_plugin("bridge");
+    until_labelled(&node, &[("lan", "serves")]);
+    define(&node, "storage");
+    until_labelled(&node, &[("lan", "serves"), ("storage", "serves")]);
+    node.api.delete(Kind::Definition, "shop", "storage");
+    until_labelled(&node, &[("lan", "serves")]);
+    let expected = [
+        json!({label("gone"): null}),
+        json!({label("lan"): "serves"}),
+        json!({label("storage"): "serves"}),
+        json!({label("storage"): null}),
+    ];
+    assert_eq!(changes(&node), expected);
+    // The kubelet makes the Node anew.
+    node.api.delete(Kind::Node, "", NODE);
+    put_node(&node);
+    until_labelled(&node, &[("lan", "serves")]);
+    fs::remove_file(node.bin_dir().join("bridge")).unwrap();
+    until_labelled(&node, &[]);
+    assert!(!daemon.log().contains("cannot publish"), "{}", daemon.log());
+}
+
+#[test]
+fn definition_with_a_long_name_gets_an_event_and_no_label() {
+    let node = node("labels");
+    node.install_plugin("bridge");
+    let name = format!("lan-{}", "a".repeat(60));
+    define(&node, &name);
+    define(&node, "lan");
+    let daemon = node.start().ready();
+    until_labelled(&node, &[("lan", "serves")]);
+    let events = node.api.wait_for_events(1);
+    let expected = "NameTooLong: no node has a label for this network: namespace and name have 68 characters together, and a label has at most 62";
+    assert_eq!(events, [expected]);
+    // Another daemon does not repeat it.
+    daemon.kill();
+    let daemon = node.start().ready();
+    define(&node, "other");
+    until_labelled(&node, &[("lan", "serves"), ("other", "serves")]);
+    assert_eq!(node.api.wait_for_events(1).len(), 1);
+    assert!(!daemon.log().contains("cannot report"), "{}", daemon.log());
+}
+
+#[test]
+fn refused_labels_are_reported_and_tried_again() {
+    let node = node("labels");
+    node.install_plugin("bridge");
+    define(&node, "lan");
+    node.api
+        .refuse_next_reads(&format!("/nodes/{NODE}"), 403, 2);
+    let daemon = node.start().ready();
+    daemon.until_logged("cannot publish which networks this node can serve", 1);
+    until_labelled(&node, &[("lan", "serves")]);
+    wait_for("the note is gone", || {
+        let output = node.command().arg("status").output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        (!text.contains("cannot publish")).then_some(())
+    });
+}
+
+#[test]
+fn features_are_a_file_that_goes_with_the_option() {
+    let node = node("features");
+    node.install_plugin("bridge");
+    define(&node, "lan");
+    let daemon = node.start().ready();
+    let file = node.path(FEATURES).join("multus-rs");
+    wait_for("the file", || {
+        let text = fs::read_to_string(&file).ok()?;
+        (text == format!("{}=serves\n", label("lan"))).then_some(())
+    });
+    assert_eq!(changes(&node), [json!(null); 0]);
+    daemon.kill();
+    node.configure(&json!({"publish": "none"}));
+    let _daemon = node.start().ready();
+    wait_for("the file is gone", || (!file.exists()).then_some(()));
+}
