@@ -96,7 +96,11 @@ fn security_has_every_right_and_capability() {
     let page = &pages.get("docs/security.md").unwrap().text;
     let templates = "chart/template/main/templates";
     let mut names = Vec::new();
-    for file in ["clusterRole.yaml", "publishedRole.yaml"] {
+    for file in [
+        "clusterRole.yaml",
+        "publishedRole.yaml",
+        "networksRole.yaml",
+    ] {
         let text = read(&pages, &format!("{templates}/{file}"));
         let lists = text
             .lines()

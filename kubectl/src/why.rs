@@ -43,7 +43,7 @@ pub(crate) struct Report {
     pub(crate) log: Vec<LogEntry>,
     /// The state of the node's daemon, as a sentence.
     daemon: String,
-    /// The other nodes that can serve all networks of the pod, where the cause is what its node lacks.
+    /// The other nodes that can serve all networks of the pod, where the cause is what its node lacks; all such nodes of a pod that waits for one.
     #[serde(skip_serializing_if = "Option::is_none")]
     other_nodes: Option<Vec<String>>,
     /// Everything that could not be queried or read, with the reasons.
@@ -98,7 +98,8 @@ pub(crate) async fn run(
     let snapshot = &args.read(options).await?;
     let diagnostics = validate::pod(&snapshot.pod_state.pod, &snapshot.netconf, &snapshot.known);
     let diagnosis = diagnose(snapshot, &diagnostics);
-    let is_of_node = diagnosis.cause.is_of_node();
+    let selected = validate::selected(&snapshot.pod_state.pod, &snapshot.netconf);
+    let is_of_node = diagnosis.cause.is_of_node() && !selected.is_empty();
     let mut report = report(snapshot, &diagnostics, diagnosis, now);
     if is_of_node {
         let cluster = Cluster::new(options).await?;
@@ -209,16 +210,21 @@ fn text(report: &Report) -> String {
     let _ = writeln!(text, "\npod      {}, {}", report.pod, report.phase);
     let _ = writeln!(text, "node     {node}");
     let _ = writeln!(text, "daemon   {}", report.daemon);
-    match report.other_nodes.as_deref() {
-        None => {}
-        Some([]) => {
-            text.push_str("others   no other node that answered can serve all its networks\n");
-        }
+    let (label, other) = match report.node.as_str() {
+        "" => ("nodes", ""),
+        _ => ("others", "other "),
+    };
+    let _ = match report.other_nodes.as_deref() {
+        None => Ok(()),
+        Some([]) => writeln!(
+            text,
+            "{label:<8} no {other}node that answered can serve all its networks"
+        ),
         Some(nodes) => {
             let nodes = nodes.join(", ");
-            let _ = writeln!(text, "others   all its networks can be served by {nodes}");
+            writeln!(text, "{label:<8} all its networks can be served by {nodes}")
         }
-    }
+    };
     for finding in &report.findings {
         if finding.text != report.explanation {
             let _ = writeln!(text, "{:<8} {}", finding.severity, finding.text);
@@ -325,6 +331,16 @@ mod tests {
         );
         let found = lines(&["node-a"]);
         let expected = "\nothers   no other node that answered can serve all its networks\n";
+        assert!(found.contains(expected), "{found}");
+        let mut fixture = PodFixture::pod("storage");
+        fixture.pod["spec"]["nodeName"].take();
+        let snapshot = fixture.snapshot();
+        let diagnosis = diagnose(&snapshot, &[]);
+        assert!(diagnosis.cause.is_of_node(), "{diagnosis:?}");
+        let mut waiting = report(&snapshot, &[], diagnosis, NOW);
+        waiting.add_nodes(&snapshot, replies(&["node-a"]));
+        let found = text(&waiting);
+        let expected = "\nnodes    all its networks can be served by node-a\n";
         assert!(found.contains(expected), "{found}");
     }
 }

@@ -12,7 +12,7 @@ mod status;
 mod tests;
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -53,6 +53,8 @@ pub struct Metrics {
     plugin_cpu: Mutex<f64>,
     /// The runtime's directories.
     runtime_dirs: Mutex<Option<RuntimeDirs>>,
+    /// The definitions as `namespace/name`, each with the word of its verdict.
+    networks: Mutex<Vec<(String, &'static str)>>,
 }
 
 /// The runtime's directories, and the source of this information.
@@ -146,6 +148,7 @@ impl Default for Metrics {
             ipam: Ipam::default(),
             plugin_cpu: Mutex::default(),
             runtime_dirs: Mutex::default(),
+            networks: Mutex::default(),
         };
         // An alert on the first increment needs a zero before it.
         metrics.networks_abandoned.with([]);
@@ -272,6 +275,15 @@ impl Metrics {
         current.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Sets which definitions the node can serve; each as `namespace/name` with the word of its verdict.
+    pub fn set_networks(&self, networks: Vec<(String, &'static str)>) {
+        *self.networks() = networks;
+    }
+
+    fn networks(&self) -> MutexGuard<'_, Vec<(String, &'static str)>> {
+        self.networks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns all counters in Prometheus' text format, version 0.0.4.
     pub fn text(&self) -> String {
         let mut out = String::new();
@@ -303,7 +315,23 @@ impl Metrics {
             ]);
             registry::sample(&mut out, name, &labels, 1);
         }
+        self.write_networks(&mut out);
         out
+    }
+
+    fn write_networks(&self, out: &mut String) {
+        let networks = self.networks();
+        if networks.is_empty() {
+            return;
+        }
+        let name = "multus_networks";
+        let help =
+            "Network definitions, and whether this node can serve them: serves, cannot or unknown";
+        registry::head(out, name, help, "gauge");
+        for (network, state) in &*networks {
+            let labels = [("network", network.as_str()), ("state", state)];
+            registry::sample(out, name, &registry::labels(labels), 1);
+        }
     }
 }
 

@@ -55,6 +55,7 @@ fn complete_text() -> String {
         conf_dir: "/c\"\\".into(),
         source: Source::File,
     };
+    metrics.set_networks(vec![("shop/lan".to_owned(), "serves")]);
     metrics.set_runtime_dirs("containerd 2.4.2", &dirs);
     let process = Process {
         cpu: 1.5,
@@ -109,6 +110,7 @@ fn all_metrics_are_in_the_text() {
         "multus_journal_pending 1\n",
         "multus_state_containers 3\n",
         "process_resident_memory_bytes 8388608\n",
+        "multus_networks{network=\"shop/lan\",state=\"serves\"} 1\n",
         r#"multus_node_directories{bin_dir="/b",conf_dir="/c\"\\",runtime="containerd 2.4.2",source="file"} 1"#,
     ] {
         assert!(text.contains(line), "{line}{text}");

@@ -242,6 +242,9 @@ impl Publisher {
         if planned.has_resources() {
             self.follow_slices();
         }
+        let words = examined.networks.iter();
+        let words = words.map(|one| (one.network.clone(), one.verdict.word()));
+        self.parts.service.metrics.set_networks(words.collect());
         self.publish(&examined.networks).await?;
         self.tell_of_long_names(&examined.networks).await;
         self.parts.reconciler.readiness.note(SUBJECT, None);

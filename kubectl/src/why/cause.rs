@@ -52,7 +52,7 @@ impl Cause {
         healthy.contains(&self)
     }
 
-    /// Returns true when another node may have what the pod's node lacks.
+    /// Returns true when another node may have what the pod's node lacks, or what the pod waits for.
     pub(super) fn is_of_node(self) -> bool {
         let of_node = [
             FailureCause::PluginMissing,
@@ -61,7 +61,10 @@ impl Cause {
             FailureCause::DeviceMissing,
             FailureCause::DhcpUnreachable,
         ];
-        matches!(self, Self::Failure(cause) if of_node.contains(&cause))
+        match self {
+            Self::Failure(cause) => of_node.contains(&cause),
+            cause => cause == Self::NotScheduled,
+        }
     }
 
     /// Returns what helps; empty when the explanation says it itself.
