@@ -26,7 +26,7 @@ use crate::{
 /// The components of a control plane.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Components {
-    /// etcd and kube-apiserver; no kubelet runs the pods.
+    /// etcd and kube-apiserver, with the beta API of mutating policies; no kubelet runs the pods.
     ApiServer,
     /// Also controller manager and scheduler.
     All,
@@ -39,7 +39,8 @@ impl Components {
     pub(crate) fn features(self) -> &'static [&'static str] {
         match self {
             Self::AllWithAlpha => &["DRAExtendedResource"],
-            Self::ApiServer | Self::All => &[],
+            Self::ApiServer => &["MutatingAdmissionPolicy"],
+            Self::All => &[],
         }
     }
 
@@ -304,7 +305,10 @@ fn api_server(
             .args(arguments);
         if components == Components::ApiServer {
             // Without the controller manager there are no default service accounts, which the admission plugin would require.
-            command.arg("--disable-admission-plugins=ServiceAccount");
+            command.args([
+                "--disable-admission-plugins=ServiceAccount",
+                "--runtime-config=admissionregistration.k8s.io/v1beta1=true",
+            ]);
         }
         command
     })

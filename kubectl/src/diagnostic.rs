@@ -116,6 +116,21 @@ pub(crate) enum Diagnostic {
         node: String,
         reason: String,
     },
+    /// A definition whose selector of nodes nobody can read.
+    #[error(
+        "the annotation k8s.v1.cni.cncf.io/nodeSelector is \"{value}\", so pods do not get it: write one label as key=value"
+    )]
+    SelectorInvalid { value: String },
+    /// Two networks of a pod whose definitions are for different nodes.
+    #[error(
+        "network {first} is for nodes with {first_label}, and {second} for those with {second_label}: no node has both, so change a definition or select one of them"
+    )]
+    SelectorsExclude {
+        first: String,
+        first_label: String,
+        second: String,
+        second_label: String,
+    },
     /// Daemons that could not be found.
     #[error("which nodes can serve the networks is unknown: {reason}")]
     NodesNotQueried { reason: String },
@@ -241,6 +256,8 @@ impl Diagnostic {
             | Self::UnsupportedRequest(_)
             | Self::NotAmongFiles { .. }
             | Self::ServedNowhere { .. }
+            | Self::SelectorInvalid { .. }
+            | Self::SelectorsExclude { .. }
             | Self::UnknownKey { .. }
             | Self::SimilarPlugin { .. }
             | Self::SimilarKey { .. }

@@ -11,7 +11,7 @@ use cni::version::SUPPORTED;
 use plan::{
     ANNOTATION_KEYS, Attachment, DEFAULT_NETWORK_ANNOTATION, Definitions, Inputs,
     LEGACY_ANNOTATION, NETWORKS_ANNOTATION, Nad, NoFiles, NoPlugins, POD_ANNOTATIONS, PlanError,
-    RESOURCE_ANNOTATION, Selection, daemon_config,
+    RESOURCE_ANNOTATION, SELECTOR_ANNOTATION, Selection, daemon_config,
     netconf::{Netconf, UnsupportedRequests},
 };
 use plugins::config::{Range, keys, parse_address, request_faults};
@@ -116,7 +116,12 @@ fn inputs<'a>(netconf: &'a Netconf, known: &'a KnownDefinitions) -> Inputs<'a> {
 /// Validates a definition, independently of the pods that select it.
 pub(crate) fn definition(definition: &Definition, netconf: &Netconf) -> Vec<Diagnostic> {
     let Definition { nad, .. } = definition;
-    let mut diagnostics = misspelled(&definition.annotation_keys, &[RESOURCE_ANNOTATION]);
+    let known = [RESOURCE_ANNOTATION, SELECTOR_ANNOTATION];
+    let mut diagnostics = misspelled(&definition.annotation_keys, &known);
+    if let (Some(value), None) = (&nad.node_selector, nad.node_label()) {
+        let value = value.clone();
+        diagnostics.push(Diagnostic::SelectorInvalid { value });
+    }
     if !object::is_current(&definition.api_version) {
         let found = definition.api_version.clone();
         diagnostics.push(Diagnostic::ApiVersion { found });
@@ -301,6 +306,7 @@ pub(crate) fn pod(pod: &Pod, netconf: &Netconf, known: &KnownDefinitions) -> Vec
     }
     diagnostics.extend(unknown_keys(pod));
     diagnostics.extend(empty_parts(pod));
+    diagnostics.extend(exclusive_selectors(pod, netconf, known));
     let network_diagnostics = each_network(pod, netconf, known);
     let is_planable = network_diagnostics.iter().all(|diagnostic| {
         let is_unread = matches!(diagnostic, Diagnostic::NotAmongFiles { .. });
@@ -311,6 +317,36 @@ pub(crate) fn pod(pod: &Pod, netconf: &Netconf, known: &KnownDefinitions) -> Vec
         diagnostics.extend(complete_plan(pod, netconf, known));
     }
     diagnostics
+}
+
+/// Reports the first two of the pod's networks whose definitions want nodes with different values of one label.
+fn exclusive_selectors(
+    pod: &Pod,
+    netconf: &Netconf,
+    known: &KnownDefinitions,
+) -> Option<Diagnostic> {
+    let mut wanted = BTreeMap::new();
+    for one in selected(pod, netconf) {
+        let Some(nad) = known.nad(&one.namespace, &one.name) else {
+            continue;
+        };
+        let Some((key, value)) = nad.node_label() else {
+            continue;
+        };
+        let network = format!("{}/{}", nad.namespace, nad.name);
+        let (first, other) = wanted
+            .entry(key.to_owned())
+            .or_insert_with(|| (network.clone(), value.to_owned()));
+        if other != value {
+            return Some(Diagnostic::SelectorsExclude {
+                first: first.clone(),
+                first_label: format!("{key}={other}"),
+                second: network,
+                second_label: format!("{key}={value}"),
+            });
+        }
+    }
+    None
 }
 
 /// Reports items of the annotation's short form that begin with '/' or end with '@', which count as if these were absent.

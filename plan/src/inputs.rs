@@ -21,6 +21,10 @@ pub struct Inputs<'a> {
 /// Annotation of a definition with the resource from which each attachment needs a device.
 pub const RESOURCE_ANNOTATION: &str = "k8s.v1.cni.cncf.io/resourceName";
 
+/// Annotation of a definition with the label of the nodes that its pods are for, as `key=value`. Who gives it to pods is not the daemon: a
+/// policy of the chart, or network-resources-injector.
+pub const SELECTOR_ANNOTATION: &str = "k8s.v1.cni.cncf.io/nodeSelector";
+
 /// A network attachment definition (`NetworkAttachmentDefinition`), as far as planning reads it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Nad {
@@ -30,6 +34,17 @@ pub struct Nad {
     pub config: String,
     /// The value of [`RESOURCE_ANNOTATION`].
     pub resource_name: Option<String>,
+    /// The value of [`SELECTOR_ANNOTATION`].
+    pub node_selector: Option<String>,
+}
+
+impl Nad {
+    /// Returns key and value of the label of nodes, if the annotation has one of each.
+    pub fn node_label(&self) -> Option<(&str, &str)> {
+        let (key, value) = self.node_selector.as_deref()?.split_once('=')?;
+        let label = (key.trim(), value.trim());
+        (!label.0.is_empty() && !label.1.contains('=')).then_some(label)
+    }
 }
 
 /// The cluster's definitions, as a watch keeps them.

@@ -42,7 +42,7 @@ pub use error::PlanError;
 pub use family::Family;
 pub use inputs::{
     Definitions, Files, Inputs, Nad, NoFiles, NoPlugins, PluginVersions, Plugins,
-    RESOURCE_ANNOTATION,
+    RESOURCE_ANNOTATION, SELECTOR_ANNOTATION,
 };
 pub use json::WrongType;
 pub use limits::check_size;

@@ -61,7 +61,12 @@ impl<'de> Deserialize<'de> for Annotations {
 
 fn is_needed(annotation: &str) -> bool {
     plan::POD_ANNOTATIONS.contains(&annotation)
-        || [plan::STATIC_POD_ANNOTATION, plan::RESOURCE_ANNOTATION].contains(&annotation)
+        || [
+            plan::STATIC_POD_ANNOTATION,
+            plan::RESOURCE_ANNOTATION,
+            plan::SELECTOR_ANNOTATION,
+        ]
+        .contains(&annotation)
 }
 
 /// A pod, parsed only from its metadata.
@@ -131,6 +136,7 @@ pub fn nad(definition: Definition) -> Arc<Nad> {
         name: definition.metadata.name.unwrap_or_default(),
         config: definition.spec.config,
         resource_name: annotations.remove(plan::RESOURCE_ANNOTATION),
+        node_selector: annotations.remove(plan::SELECTOR_ANNOTATION),
     })
 }
 

@@ -103,6 +103,8 @@ pub static VALUES: &[Row] = &[
     group("definitionValidation", "Validation of network definitions when they are applied (from Kubernetes 1.30)."),
     row("definitionValidation.enabled", Switch, Some("false"), "Refuse definitions that no daemon could use."),
     row("definitionValidation.actions", Texts, Some(r#"["Deny"]"#), "The action on such a definition: Deny, or Warn and Audit, which accept it."),
+    group("definitionSelectors", "Nodes that definitions choose."),
+    row("definitionSelectors.enabled", Switch, Some("false"), "Give pods the node selectors of the definitions that they name, the annotation k8s.v1.cni.cncf.io/nodeSelector with key=value (from Kubernetes 1.36). Definitions of the pod's own namespace count, and of default or config.cni_conf.globalNamespaces."),
     group("ipam", "Addresses of additional networks for the whole cluster."),
     row("ipam.enabled", Switch, Some("false"), "Let daemons give addresses that are unique in the cluster, to pods of networks with the IPAM plugin multus-ipam. They are counted in AddressBlocks, whose CRD is in the CRD chart. From Kubernetes 1.30 on, a policy keeps each daemon from the blocks of other nodes."),
     row("ipam.whereabouts", Switch, Some("false"), "Also give addresses of whereabouts' pools, on nodes without its program, next to nodes with it; implies ipam.enabled. Its CRDs have to be there."),

@@ -643,3 +643,31 @@ fn keys_are_read_in_any_case_as_plugins_read_them() {
     );
     assert!(text.contains("host-local"), "{text}");
 }
+
+#[test]
+fn selectors_of_nodes_are_read_and_compared() {
+    let definition = |name: &str, selector: &str| {
+        let mut nad = nad(name, r#"{"cniVersion": "1.0.0", "type": "macvlan"}"#);
+        nad["metadata"]["annotations"] = json!({"k8s.v1.cni.cncf.io/nodeSelector": selector});
+        nad
+    };
+    let pod = |networks: &str| {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "cart", "annotations":
+            {"k8s.v1.cni.cncf.io/networks": networks}}, "spec": {}})
+    };
+    let all = [
+        definition("lan", "disk=ssd"),
+        definition("same", " disk = ssd"),
+        definition("wan", "disk=hdd"),
+        definition("odd", "disk"),
+        pod("lan,same,odd"),
+        pod("same,wan"),
+    ];
+    check(
+        &all,
+        &[
+            "warning: … nodeSelector is \"disk\"",
+            "warning: network shop/same is for nodes with disk=ssd, and shop/wan for those with disk=hdd",
+        ],
+    );
+}

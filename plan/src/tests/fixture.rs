@@ -93,6 +93,7 @@ impl Fixture {
             name: name.to_owned(),
             config: config.to_owned(),
             resource_name: None,
+            node_selector: None,
         };
         self.nads
             .insert((namespace.to_owned(), name.to_owned()), Arc::new(nad));

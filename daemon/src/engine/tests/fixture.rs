@@ -290,6 +290,7 @@ impl Fixture {
             name: name.to_owned(),
             config: config.to_owned(),
             resource_name: None,
+            node_selector: None,
         };
         let key = (namespace.to_owned(), name.to_owned());
         self.nads.0.lock().unwrap().insert(key, Arc::new(nad));

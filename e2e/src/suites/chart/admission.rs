@@ -95,6 +95,10 @@ pub(super) fn run(env: &TestEnv, server: &Server, report: &mut Report) -> Checke
             })
         },
     )?;
+    report.check(
+        "pods take the node selectors of the definitions that they name, and of no other",
+        || selectors(env, server),
+    )?;
     report.check("without the release no definition is refused", || {
         server.helm(&["uninstall", MAIN])?;
         sh::until(30, "the policy is deleted", || {
@@ -171,6 +175,106 @@ fn compare_with_daemon(api: &ApiClient) -> anyhow::Result<()> {
         "{} of {tried} are missed: {missed:?}",
         missed.len()
     );
+    Ok(())
+}
+
+/// Pods as they are created: namespace, networks, what is merged into the pod, and the node selector that it gets.
+fn pods() -> Vec<(&'static str, &'static str, Value, Value)> {
+    let none = || json!({});
+    let disk = || json!({"disk": "ssd"});
+    let both = || json!({"disk": "ssd", "example.com/zone": "b"});
+    let nested = r#"[{"name": "lan", "cni-args": {"a": {"b": 1}, "name": "wan"}, "bandwidth": {}}, {"interface": "x", "namespace": "default", "name": "wan"}]"#;
+    let daemon = json!({"metadata": {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u"}]}});
+    let node = |selector: Value| json!({"spec": {"nodeSelector": selector}});
+    vec![
+        ("default", "lan", none(), disk()),
+        ("default", " lan@net5 , default/wan", none(), both()),
+        ("default", nested, none(), both()),
+        (
+            "default",
+            r#"[{"name":"lan","cni-args":{"name":"wan"}}]"#,
+            none(),
+            disk(),
+        ),
+        (
+            "default",
+            r#"[{"name":"lan","namespace":"shop"}]"#,
+            none(),
+            Value::Null,
+        ),
+        ("default", "lan-2, shop/lan, broken", none(), Value::Null),
+        ("default", r#"[{"name":"lan""#, none(), Value::Null),
+        ("shop", "lan", none(), Value::Null),
+        ("shop", "default/lan", none(), disk()),
+        (
+            "shop",
+            r#"[{"name":"wan","namespace":"default"},{"name":"own"}]"#,
+            none(),
+            json!({"example.com/zone": "b", "own": ""}),
+        ),
+        (
+            "default",
+            "lan,wan",
+            node(json!({"disk": "hdd", "arch": "x"})),
+            json!({"disk": "hdd", "arch": "x", "example.com/zone": "b"}),
+        ),
+        (
+            "default",
+            "lan",
+            json!({"spec": {"nodeName": "n1"}}),
+            Value::Null,
+        ),
+        ("default", "lan", daemon, Value::Null),
+    ]
+}
+
+fn selectors(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
+    let api = &server.api;
+    let on = "--set=definitionSelectors.enabled=true";
+    server.release("upgrade", MAIN, &env.chart(MAIN)?, &[on])?;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}});
+    server.control.apply(&server.node, &[namespace])?;
+    let definitions = [
+        ("default", "lan", "disk=ssd"),
+        ("default", "wan", "example.com/zone=b"),
+        ("default", "broken", "disk"),
+        ("shop", "own", "own="),
+    ];
+    for (namespace, name, selector) in definitions {
+        let mut object = definition(name, ACCEPTED[0]);
+        object["metadata"]["annotations"] = json!({"k8s.v1.cni.cncf.io/nodeSelector": selector});
+        api.request(
+            "POST",
+            &PLACE.replace("/default/", &format!("/{namespace}/")),
+            &object,
+        )?;
+    }
+    let created = |namespace: &str, networks: &str, more: &Value| -> anyhow::Result<Value> {
+        let mut pod = objects::pod("cart", "n1", Some(networks));
+        pod["metadata"]["namespace"] = json!(namespace);
+        let spec = pod["spec"].as_object_mut().context("the pod has no spec")?;
+        spec.remove("nodeName");
+        for part in ["metadata", "spec"] {
+            for (key, value) in more[part].as_object().into_iter().flatten() {
+                pod[part][key] = value.clone();
+            }
+        }
+        let place = format!("/api/v1/namespaces/{namespace}/pods?dryRun=All");
+        Ok(api.request("POST", &place, &pod)?.json()?["spec"]["nodeSelector"].clone())
+    };
+    sh::until(30, "the policy knows both definitions", || {
+        let selector = created("shop", "default/wan, default/lan, own", &json!({}))?;
+        let names = selector.as_object().map_or(0, serde_json::Map::len);
+        ensure!(names == 3, "{selector}");
+        Ok(())
+    })?;
+    for (namespace, networks, more, expected) in pods() {
+        let selector = created(namespace, networks, &more)?;
+        ensure!(
+            selector == expected,
+            "{namespace}: {networks} with {more}: {selector}, not {expected}"
+        );
+    }
     Ok(())
 }
 

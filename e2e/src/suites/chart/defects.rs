@@ -21,6 +21,8 @@ const NAME: &str = "rke2-multus";
 pub(super) const EVERYTHING: &[&str] = &[
     "--set=perNodeCertificate.enabled=true",
     "--set=definitionValidation.enabled=true",
+    "--set=definitionSelectors.enabled=true",
+    "--set=publish=labels",
     "--set=ipam.enabled=true",
     "--set=ipam.whereabouts=true",
     "--set=podDisruptionBudget.enabled=true",
