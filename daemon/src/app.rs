@@ -288,7 +288,7 @@ impl App {
         tokio::spawn(Arc::clone(self).replay());
         tokio::spawn(status_writer::write(Arc::clone(service)));
         tokio::spawn(status_writer::resend(Arc::clone(service)));
-        tokio::spawn(publish::run(publish::Parts {
+        let publishing = tokio::spawn(publish::run(publish::Parts {
             service: Arc::clone(service),
             reconciler: Arc::clone(reconciler),
             definitions: Arc::clone(&self.definitions),
@@ -300,7 +300,8 @@ impl App {
         ));
         let configuring = tokio::spawn(Arc::clone(self).configure(targets));
         let publish = Arc::clone(self).until_takeover();
-        self.serve(socket, publish, vec![reconciling, configuring], leasing)
+        let writing = vec![reconciling, configuring, publishing];
+        self.serve(socket, publish, writing, leasing)
     }
 
     /// Spawns the tasks of a daemon that installs plugins and serves no pods: its socket serves only probes.

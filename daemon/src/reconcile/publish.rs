@@ -51,7 +51,7 @@ const SUBJECT: &str = "publish";
 const SETTLE: Duration = Duration::from_secs(1);
 /// The pause after the first failure, doubled with each further one up to the longest pause.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_mins(5);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 /// The pause before what gave no answer is asked again.
 const ASK_AGAIN: Duration = Duration::from_mins(1);
 /// The time limit of a request.
@@ -248,11 +248,13 @@ impl Publisher {
         self.publish(&examined.networks).await?;
         self.tell_of_long_names(&examined.networks).await;
         self.parts.reconciler.readiness.note(SUBJECT, None);
+        // Without a watch nothing reports a change.
+        let is_blind = plugins.is_err() || facts.is_err() || links.is_err();
         let again = async {
-            match examined.is_settled {
-                true => std::future::pending().await,
-                false => tokio::time::sleep(ASK_AGAIN).await,
+            if examined.is_settled && !is_blind {
+                std::future::pending::<()>().await;
             }
+            tokio::time::sleep(ASK_AGAIN).await;
         };
         tokio::select! {
             // Another program may be behind the same name.
@@ -285,13 +287,9 @@ impl Publisher {
     async fn publish(&mut self, networks: &[Network]) -> Result<(), String> {
         let labels = publication::labels(networks);
         match &mut self.target {
-            Target::Files => {
-                let root = Arc::clone(&self.parts.reconciler.root);
-                let write =
-                    move || write_features(&root, &labels).map_err(|error| error.to_string());
-                let written = tokio::task::spawn_blocking(write).await;
-                written.map_err(|error| error.to_string()).flatten()
-            }
+            // Not on another thread, whose write could come after the end of this task.
+            Target::Files => write_features(&self.parts.reconciler.root, &labels)
+                .map_err(|error| error.to_string()),
             Target::Node(node) => {
                 let known = node.known.borrow_and_update().clone();
                 let Some(patch) = known.and_then(|known| publication::patch(&known, &labels))
@@ -319,7 +317,7 @@ impl Publisher {
                 // The daemon of another node was faster.
                 Err(error) if error.code() == Some(409) => {}
                 Err(error) => {
-                    warn!(%error, network, "cannot report that its name is too long for a label")
+                    warn!(%error, network, "cannot report that its name is too long for a label");
                 }
             }
         }
@@ -364,7 +362,7 @@ async fn links_changed(watch: io::Result<LinkWatch>, planned: &Planned, before: 
             return;
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// Writes the files for Node Feature Discovery where they differ.

@@ -185,7 +185,7 @@ fn pods() -> Vec<(&'static str, &'static str, Value, Value)> {
     let both = || json!({"disk": "ssd", "example.com/zone": "b"});
     let nested = r#"[{"name": "lan", "cni-args": {"a": {"b": 1}, "name": "wan"}, "bandwidth": {}}, {"interface": "x", "namespace": "default", "name": "wan"}]"#;
     let daemon = json!({"metadata": {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u"}]}});
-    let node = |selector: Value| json!({"spec": {"nodeSelector": selector}});
+    let selecting = |selector: Value| json!({"spec": {"nodeSelector": selector}});
     vec![
         ("default", "lan", none(), disk()),
         ("default", " lan@net5 , default/wan", none(), both()),
@@ -215,7 +215,7 @@ fn pods() -> Vec<(&'static str, &'static str, Value, Value)> {
         (
             "default",
             "lan,wan",
-            node(json!({"disk": "hdd", "arch": "x"})),
+            selecting(json!({"disk": "hdd", "arch": "x"})),
             json!({"disk": "hdd", "arch": "x", "example.com/zone": "b"}),
         ),
         (

@@ -33,6 +33,10 @@ const LONG_PODS: usize = 2500;
 const MANY: usize = 40;
 /// A pod waits no longer while pools are adopted.
 const MOST_WAIT: Duration = Duration::from_secs(5);
+/// An adoption of so many addresses takes no longer.
+const MOST_ADOPT: Duration = Duration::from_secs(30);
+/// How often a node starts a pod meanwhile: 20 pods a second in the cluster, which leaves this machine time for the control plane.
+const LONG_PAUSE: Duration = Duration::from_millis(200);
 const NAMES: usize = 4;
 
 /// The range of pods that come and go, ranges that overlap, and a definition whose addresses have no reservations.
@@ -63,6 +67,7 @@ pub(super) fn run(
         env,
         fleet,
         count: if is_long { LONG_PODS } else { PODS },
+        pause: if is_long { LONG_PAUSE } else { Duration::ZERO },
     };
     let before = report.check("pods of all nodes have addresses of pools", || {
         moving.fill()
@@ -88,7 +93,10 @@ pub(super) fn run(
 struct Moving<'a> {
     env: &'a TestEnv,
     fleet: &'a Fleet,
+    /// How many pods each node has.
     count: usize,
+    /// The least time between the starts of two pods that come and go on a node; without one they follow each other at once.
+    pause: Duration,
 }
 
 /// The node and the name of a pod.
@@ -185,7 +193,7 @@ impl Moving<'_> {
         let member = &self.fleet.members[number];
         let [common, ..] = ranges();
         let mut here = VecDeque::new();
-        let mut given = 0;
+        let (mut given, mut last) = (0, Instant::now());
         let leave = |(container, address): (String, String)| {
             used.lock().expect("no thread panics").remove(&address);
             member.del_container(&container)
@@ -195,7 +203,9 @@ impl Moving<'_> {
             let mut allocation = fleet::allocation(&pod, &common)?;
             let container = format!("container-{pod}-{given}");
             allocation.attachment.container.clone_from(&container);
+            thread::sleep(self.pause.saturating_sub(last.elapsed()));
             let start = Instant::now();
+            last = start;
             let added = give(member, allocation);
             let waited = start.elapsed();
             let mut longest = longest.lock().expect("no thread panics");
@@ -277,12 +287,14 @@ impl Moving<'_> {
         }
         let start = Instant::now();
         let answer = self.run("adopt")?;
+        let took = start.elapsed();
         say(&format!(
             "        {} of {} in {} ms",
             pools.len(),
             answer["pools"],
-            start.elapsed().as_millis()
+            took.as_millis()
         ));
+        ensure!(took < MOST_ADOPT, "the adoption has taken {took:?}");
         ensure!(self.addresses()? == before, "an address has changed");
         let blocks = self.fleet.blocks()?;
         let slots = blocks
