@@ -230,6 +230,18 @@ impl ControlPlane {
         .map(drop)
     }
 
+    /// Starts the scheduler, which a control plane of only the API server lacks.
+    pub(crate) fn start_scheduler(&self, node: &Node) -> anyhow::Result<()> {
+        let service = node.serve("scheduler", "kube-scheduler", |command| {
+            command
+                .arg("--kubeconfig")
+                .arg(self.dir.join("scheduler.conf"))
+                .arg("--leader-elect=false")
+                .args(self.components.gates())
+        });
+        service.map(drop)
+    }
+
     fn controllers(&self, node: &Node) -> anyhow::Result<()> {
         node.serve("controllers", "kube-controller-manager", |command| {
             command
@@ -250,13 +262,7 @@ impl ControlPlane {
                 ])
                 .arg(format!("--cluster-cidr={}", self.endpoints.pods))
         })?;
-        node.serve("scheduler", "kube-scheduler", |command| {
-            command
-                .arg("--kubeconfig")
-                .arg(self.dir.join("scheduler.conf"))
-                .arg("--leader-elect=false")
-                .args(self.components.gates())
-        })?;
+        self.start_scheduler(node)?;
         sh::until(60, "pods can be created", || {
             self.get(node, &["serviceaccount", "default"])
         })

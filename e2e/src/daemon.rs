@@ -93,6 +93,23 @@ pub(crate) fn service_account() -> anyhow::Result<Vec<Value>> {
     Ok(objects)
 }
 
+/// Returns the rights that the chart grants its daemons with these values, and the policies about them.
+pub(crate) fn rights(env: &TestEnv, values: &[&str]) -> anyhow::Result<Vec<Value>> {
+    let mut helm = Command::new(env.bin.join("helm"));
+    helm.args(["template", "rke2-multus", "--namespace", "kube-system"])
+        .arg("--kube-version=1.36.0")
+        .args(values.iter().map(|value| format!("--set={value}")))
+        .arg(env.chart("rke2-multus")?);
+    let text = sh::run(&mut helm)?;
+    let documents = serde_yaml::Deserializer::from_str(&text).map(Value::deserialize);
+    let mut objects = documents.collect::<Result<Vec<_>, _>>()?;
+    objects.retain(|object| {
+        let kind = object["kind"].as_str().unwrap_or_default();
+        kind == "ServiceAccount" || kind.contains("Role") || kind.contains("Policy")
+    });
+    Ok(objects)
+}
+
 /// Writes the files that a pod with the service account has, with a new token.
 pub(crate) fn write_account(node: &Node, control: &ControlPlane) -> anyhow::Result<()> {
     let create = ["create", "token", "multus", "--namespace=kube-system"];

@@ -1,11 +1,12 @@
 //! Suite `scale`: hundreds of real daemons, each as a node of its own, against one real API server and etcd on this machine.
 //!
 //! The suite measures the load of a node on the API server at the daemons' start, while the cluster is idle, and when the API server is
-//! killed and restarted. It prints the figures and writes them to `figures.json`. `docs/contributing/performance.md` has those of a release, and conclusions.
+//! killed and restarted. At the end the Nodes get labels for the networks that they can serve. It prints the figures and writes them to `figures.json`. `docs/contributing/performance.md` has those of a release, and conclusions.
 //! Times depend on the machine; numbers of requests, bytes and CPU hardly do.
 
 mod audit;
 mod fleet;
+mod published;
 
 use std::{
     fs, thread,
@@ -21,9 +22,15 @@ use self::{
 };
 use crate::{
     options::Options,
+    programs::{Module, Needs},
     report::{Checked, Report, say},
-    sh,
+    sh, single_node,
     test_env::TestEnv,
+};
+
+pub(crate) const NEEDS: Needs = Needs {
+    debian: single_node::NEEDS.debian,
+    modules: &[Module::Helm, Module::Kubernetes],
 };
 
 /// Seconds in which all daemons are ready, and have their watches again after the API server is ready: on two cores.
@@ -72,7 +79,7 @@ impl Reading {
             at: Instant::now(),
             bytes: fleet.bytes()?,
             cpu: fleet.cpu()?,
-            daemons: fleet.daemons()?.0,
+            daemons: fleet.usage()?.0,
             etcd_lists: fleet.metric("apiserver_storage_list_total", "resource=\"pods\"")?,
         })
     }
@@ -141,7 +148,7 @@ pub(crate) fn run(env: &TestEnv, options: &Options, report: &mut Report) -> Chec
     ] {
         let _ = report.check(name, || judge(&fleet, &phases));
     }
-    Ok(())
+    published::run(&fleet, &mut audit, report)
 }
 
 /// Records the figures of a phase, and reports whether it ended in time.
@@ -234,7 +241,7 @@ fn wait_watches(
 )]
 fn write_figures(env: &TestEnv, fleet: &Fleet<'_>, phases: &[Phase]) -> anyhow::Result<()> {
     let nodes = fleet.nodes as f64;
-    let (_, memory) = fleet.daemons()?;
+    let (_, memory) = fleet.usage()?;
     let rejected = fleet.metric("apiserver_flowcontrol_rejected_requests_total", "")?;
     let mut figures = Vec::<Value>::new();
     for phase in phases {

@@ -6,7 +6,6 @@ use std::{
     net::{Ipv4Addr, Shutdown},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
-    process::Command,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicU32, Ordering},
@@ -20,7 +19,6 @@ use ipam::{
     object::{PATH, RESOURCE},
     wire::{Allocation, Answer, Ask, Attachment, Pod, SOCKET},
 };
-use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::{
@@ -102,7 +100,8 @@ impl Fleet {
         let objects: Vec<_> = names.iter().map(|name| node_object(name)).collect();
         control.apply(&server, &objects)?;
         control.apply_text(&server, &pool_kinds()?)?;
-        control.apply(&server, &rights(env)?)?;
+        let values = ["ipam.enabled=true", "ipam.whereabouts=true"];
+        control.apply(&server, &daemon::rights(env, &values)?)?;
         control.apply(&server, &[super::kind_of_claims()?])?;
         // The daemons' own pods: a token that is bound to one says on which node it is.
         let pods: Vec<_> = names.iter().map(|node| daemon_pod(node)).collect();
@@ -590,28 +589,6 @@ pub(crate) fn pool_kinds() -> anyhow::Result<String> {
         fs::read_to_string(&path).with_context(|| path.display().to_string())
     };
     Ok([read(POOLS)?, read(RESERVATIONS)?, read(SLICES)?].join("\n---\n"))
-}
-
-/// Returns the rights of the chart's daemons, and the policy about blocks.
-fn rights(env: &TestEnv) -> anyhow::Result<Vec<Value>> {
-    let mut helm = Command::new(env.bin.join("helm"));
-    helm.args([
-        "template",
-        "rke2-multus",
-        "--namespace",
-        NAMESPACE,
-        "--set=ipam.enabled=true",
-        "--set=ipam.whereabouts=true",
-        "--kube-version=1.36.0",
-    ]);
-    let text = sh::run(helm.arg(env.chart("rke2-multus")?))?;
-    let documents = serde_yaml::Deserializer::from_str(&text).map(Value::deserialize);
-    let mut objects = documents.collect::<Result<Vec<_>, _>>()?;
-    objects.retain(|object| {
-        let kind = object["kind"].as_str().unwrap_or_default();
-        kind == "ServiceAccount" || kind.contains("Role") || kind.contains("Policy")
-    });
-    Ok(objects)
 }
 
 fn daemon_pod(node: &str) -> Value {

@@ -1,6 +1,11 @@
 //! Many daemons on one machine, each with a root directory of its own, and their API server.
 
-use std::{fs, path::PathBuf, thread};
+use std::{
+    fs,
+    path::PathBuf,
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+};
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
@@ -8,7 +13,7 @@ use serde_json::{Value, json};
 use crate::{
     control_plane::{Components, ControlPlane, api_client::ApiClient, objects},
     daemon, http,
-    node::{Node, layout, network::NodeNetwork},
+    node::{Node, Service, layout, network::NodeNetwork},
     sh,
     single_node::{BIN_DIR, CONF_DIR, PRIMARY},
     test_env::TestEnv,
@@ -22,15 +27,17 @@ pub(super) const DEFINITIONS: usize = 20;
 const ROOTS: &str = "/run/scale";
 /// The user name of the daemons' service account.
 const USER: &str = "system:serviceaccount:kube-system:multus";
-/// Threads that create pods.
+/// Threads that create objects.
 const CREATORS: usize = 4;
 
 pub(super) struct Fleet<'a> {
     pub(super) node: Node,
     pub(super) control: ControlPlane,
     pub(super) nodes: usize,
-    api: ApiClient,
-    env: &'a TestEnv,
+    pub(super) api: ApiClient,
+    pub(super) env: &'a TestEnv,
+    /// The shell whose end is that of the daemons.
+    daemons: Mutex<Option<Service>>,
     _network: NodeNetwork,
     _watches: InotifyLimit,
 }
@@ -78,6 +85,7 @@ impl<'a> Fleet<'a> {
             control,
             nodes,
             env,
+            daemons: Mutex::default(),
             _network: network,
             _watches: InotifyLimit::raise()?,
         };
@@ -108,27 +116,12 @@ impl<'a> Fleet<'a> {
 
     /// Creates pods with as many fields as in a real cluster.
     fn create_pods(&self) -> anyhow::Result<()> {
-        let make = |maker: usize| {
-            for number in
-                (0..self.nodes * PODS_PER_NODE).filter(|number| number % CREATORS == maker)
-            {
-                let (name, node) = (format!("pod-{number}"), node_name(number / PODS_PER_NODE));
-                let path = "/api/v1/namespaces/default/pods";
-                self.api.request("POST", path, &pod(&name, &node))?;
-                let path = format!("{path}/{name}/status");
-                self.api.request("PATCH", &path, &status(number))?;
-            }
-            anyhow::Ok(())
-        };
-        thread::scope(|scope| {
-            let makers: Vec<_> = (0..CREATORS)
-                .map(|maker| scope.spawn(move || make(maker)))
-                .collect();
-            for maker in makers {
-                let outcome = maker.join();
-                outcome.map_err(|_| anyhow::anyhow!("a thread that creates pods panicked"))??;
-            }
-            Ok(())
+        in_parallel(self.nodes * PODS_PER_NODE, |number| {
+            let (name, node) = (format!("pod-{number}"), node_name(number / PODS_PER_NODE));
+            let path = "/api/v1/namespaces/default/pods";
+            self.api.request("POST", path, &pod(&name, &node))?;
+            let path = format!("{path}/{name}/status");
+            self.api.request("PATCH", &path, &status(number)).map(drop)
         })
     }
 
@@ -140,9 +133,22 @@ impl<'a> Fleet<'a> {
                 .write(&format!("{root}{PRIMARY}"), &default_network)?;
             fs::create_dir_all(self.node.path(&format!("{root}{BIN_DIR}")))?;
         }
-        let config = json!({"cniConfigDir": CONF_DIR, "binDir": BIN_DIR});
+        self.configure(json!({}))
+    }
+
+    /// Writes the file of all daemons, with these options.
+    pub(super) fn configure(&self, options: Value) -> anyhow::Result<()> {
+        let mut config = options;
+        config["cniConfigDir"] = CONF_DIR.into();
+        config["binDir"] = BIN_DIR.into();
         self.node
             .write(&format!("{ROOTS}/config.json"), config.to_string())
+    }
+
+    /// Returns the path of a plugin of a node, as this process sees it.
+    pub(super) fn plugin(&self, number: usize, plugin: &str) -> PathBuf {
+        self.node
+            .path(&format!("{ROOTS}/{number}{BIN_DIR}/{plugin}"))
     }
 
     /// Adds packet counters for the address by which daemons, and not the test, reach the API server.
@@ -174,17 +180,18 @@ impl<'a> Fleet<'a> {
         Ok([of("dpt:6443")?, of("spt:6443")?])
     }
 
+    /// Starts the daemons.
     pub(super) fn start(&self) -> anyhow::Result<()> {
         let logs = self.env.dir.join("log/daemons");
         fs::create_dir_all(&logs)?;
         let script = format!(
-            "number=0\nwhile [ $number -lt {} ]; do\n\
-             MULTUS_NODE_NAME=scale-$number \"$0\" run --root {ROOTS}/$number --config {ROOTS}/config.json >\"$1/$number.log\" 2>&1 &\n\
+            "trap 'trap - TERM; kill 0' TERM\nnumber=0\nwhile [ $number -lt {} ]; do\n\
+             MULTUS_NODE_NAME=scale-$number \"$0\" run --root {ROOTS}/$number --config {ROOTS}/config.json >>\"$1/$number.log\" 2>&1 &\n\
              number=$((number + 1))\ndone\nwait",
             self.nodes
         );
         let address = self.node.address();
-        self.node.serve("daemons", "sh", |command| {
+        let daemons = self.node.serve("daemons", "sh", |command| {
             command
                 .env("KUBERNETES_SERVICE_HOST", address)
                 .env("KUBERNETES_SERVICE_PORT", "6443")
@@ -197,7 +204,18 @@ impl<'a> Fleet<'a> {
                 .arg(self.env.program("multus-daemon"))
                 .arg(logs)
         })?;
+        *self.daemons() = Some(daemons);
         Ok(())
+    }
+
+    /// Ends the daemons.
+    pub(super) fn stop(&self) -> anyhow::Result<()> {
+        let daemons = self.daemons().take();
+        daemons.map_or(Ok(()), |daemons| self.node.end(&daemons, "TERM"))
+    }
+
+    fn daemons(&self) -> MutexGuard<'_, Option<Service>> {
+        self.daemons.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until each daemon is ready, one after the other.
@@ -255,7 +273,7 @@ impl<'a> Fleet<'a> {
     }
 
     /// Returns the CPU seconds of all daemons, and the mean of their resident memory in kB.
-    pub(super) fn daemons(&self) -> anyhow::Result<(f64, f64)> {
+    pub(super) fn usage(&self) -> anyhow::Result<(f64, f64)> {
         let (mut cpu, mut memory, mut count) = (0.0, 0.0, 0.0);
         for name in self.node.list("/proc")? {
             let Ok(pid) = name.parse::<u32>() else {
@@ -287,11 +305,28 @@ impl<'a> Fleet<'a> {
     }
 }
 
+/// Does something for each number below this one.
+pub(super) fn in_parallel(
+    count: usize,
+    act: impl Fn(usize) -> anyhow::Result<()> + Sync,
+) -> anyhow::Result<()> {
+    let act = &act;
+    thread::scope(|scope| {
+        let of = |worker: usize| (worker..count).step_by(CREATORS);
+        let workers = (0..CREATORS).map(|worker| scope.spawn(move || of(worker).try_for_each(act)));
+        let workers: Vec<_> = workers.collect();
+        workers.into_iter().try_for_each(|worker| {
+            let outcome = worker.join();
+            outcome.map_err(|_| anyhow::anyhow!("a thread that creates objects panicked"))?
+        })
+    })
+}
+
 pub(super) fn audit_log(env: &TestEnv) -> PathBuf {
     env.dir.join("log/audit.log")
 }
 
-fn node_name(number: usize) -> String {
+pub(super) fn node_name(number: usize) -> String {
     format!("scale-{number}")
 }
 
