@@ -16,6 +16,8 @@ use crate::{
 };
 
 const PREFIX: &str = "networks.multus-rs.cni.cncf.io/";
+/// As `kubectl cordon` sends it, which succeeds even when it is refused.
+const CORDON: &str = r#"{"spec": {"unschedulable": true}}"#;
 /// Labels follow the node within this time.
 const MOST: Duration = Duration::from_secs(5);
 
@@ -119,7 +121,10 @@ impl ClusterFixture<'_> {
             (&["label", "node", other, &mark], "its own Node only"),
             (&["label", "node", own, "disk=ssd"], foreign),
             (&["label", "node", own, "kubernetes.io/os-"], foreign),
-            (&["cordon", own], "nothing but labels"),
+            (
+                &["patch", "node", own, "--patch", CORDON],
+                "nothing but labels",
+            ),
             (&["annotate", "node", own, "a=b"], "nothing but labels"),
         ];
         for (args, expected) in refused {
