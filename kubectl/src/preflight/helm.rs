@@ -17,8 +17,8 @@ use super::installation::Choice;
 
 /// The time for Helm, which needs a second.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The version of Kubernetes where it is not known: Helm's own may be older than the chart allows.
-const KUBERNETES: &str = "v1.33.0";
+/// The version of Kubernetes where it is not known: the oldest that has all that values need.
+const KUBERNETES: &str = "v1.36.0";
 /// The most output that is read of Helm; a rendered chart has 40 kB.
 const MOST: u64 = 8 << 20;
 
