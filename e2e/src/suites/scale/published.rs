@@ -35,7 +35,7 @@ fn networks() -> [(&'static [&'static str], Value); 10] {
     [
         (&["bridge"], json!({"bridge": "br-a"})),
         (&["tap"], json!({})),
-        (&["dummy"], json!({})),
+        (&["bridge", "portmap"], json!({"bridge": "br-d"})),
         (&["macvlan"], lan()),
         (&["ipvlan"], lan()),
         (&["vlan"], json!({"master": "eth0", "vlanId": 5})),
