@@ -8,6 +8,7 @@ pub mod exec;
 pub mod ipam_service;
 pub mod limits;
 pub mod links;
+pub(crate) mod node_features;
 pub mod node_service;
 pub mod orphans;
 
@@ -20,5 +21,6 @@ pub fn end_services(state_dir: &Path, root: &Root) -> usize {
     let ended = dhcp_server::end();
     dhcp_service::Paths::new(state_dir).remove(root, root);
     ipam_service::Paths::new(state_dir).remove(root);
+    node_features::remove(root);
     ended
 }

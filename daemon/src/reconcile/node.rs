@@ -32,7 +32,6 @@ use crate::{
     },
     metrics::Metrics,
     readiness::{Gate, Purpose, Readiness},
-    reconcile::publish,
     serving::socket,
     state,
 };
@@ -431,7 +430,6 @@ impl NodeReconciler {
             Err(error) => warn!(%error, "cannot remove all installed files"),
         }
         host::end_services(&self.config.cni_dir, &self.root);
-        publish::remove_features(&self.root);
         let certificate = self.config.certificate.as_ref();
         match certificate.map(|settings| certificate::remove(&self.root, settings)) {
             None | Some(Ok(false)) => {}

@@ -11,7 +11,6 @@ use std::{
 
 use api::{network_report::Network, node_labels::MAX_NAME};
 use k8s_openapi::api::core::v1::ObjectReference;
-use node::root::{Root, RootError};
 use plan::daemon_config::Publish;
 use serde::de::IgnoredAny;
 use tokio::sync::{Notify, watch};
@@ -28,6 +27,7 @@ use crate::{
     host::{
         dir_watch::{DirectoryWatch, changed_or_never},
         links::LinkWatch,
+        node_features,
     },
     networks::{
         Examined, Planned,
@@ -39,10 +39,6 @@ use crate::{
     serving::service::Service,
 };
 
-/// The directory of Node Feature Discovery on a node.
-const FEATURES_DIR: &str = "/etc/kubernetes/node-feature-discovery/features.d";
-/// How the names of our files there begin.
-const FEATURES_FILE: &str = "multus-rs";
 /// The directories below the kubelet's in which device plugins and drivers register, and the kubelet listens.
 const DEVICE_DIRS: [&str; 3] = ["device-plugins", "plugins_registry", "pod-resources"];
 /// The subject of the note about a failure.
@@ -77,7 +73,7 @@ pub async fn run(parts: Parts) {
     let publish = parts.reconciler.config.publish;
     if publish != Publish::Features {
         let root = Arc::clone(&parts.reconciler.root);
-        let _ = tokio::task::spawn_blocking(move || remove_features(&root)).await;
+        let _ = tokio::task::spawn_blocking(move || node_features::remove(&root)).await;
     }
     let Some(cluster) = parts.service.cluster.get().cloned() else {
         return;
@@ -110,30 +106,6 @@ pub async fn run(parts: Parts) {
         // Pods that start and end change links many times a second.
         tokio::time::sleep(SETTLE).await;
     }
-}
-
-/// Removes the files for Node Feature Discovery.
-pub fn remove_features(root: &Root) {
-    remove_features_from(root, 0);
-}
-
-/// Removes those from a number on.
-fn remove_features_from(root: &Root, first: usize) {
-    for number in first.. {
-        match root.remove(features_file(number)) {
-            Ok(true) => {}
-            Ok(false) => return,
-            Err(error) => return warn!(%error, "cannot remove a file of node features"),
-        }
-    }
-}
-
-fn features_file(number: usize) -> PathBuf {
-    let name = match number {
-        0 => FEATURES_FILE.to_owned(),
-        number => format!("{FEATURES_FILE}.{number}"),
-    };
-    Path::new(FEATURES_DIR).join(name)
 }
 
 /// Where labels are published.
@@ -288,8 +260,11 @@ impl Publisher {
         let labels = publication::labels(networks);
         match &mut self.target {
             // Not on another thread, whose write could come after the end of this task.
-            Target::Files => write_features(&self.parts.reconciler.root, &labels)
-                .map_err(|error| error.to_string()),
+            Target::Files => {
+                let files = publication::feature_files(&labels);
+                let written = node_features::write(&self.parts.reconciler.root, &files);
+                written.map_err(|error| error.to_string())
+            }
             Target::Node(node) => {
                 let known = node.known.borrow_and_update().clone();
                 let Some(patch) = known.and_then(|known| publication::patch(&known, &labels))
@@ -363,23 +338,6 @@ async fn links_changed(watch: io::Result<LinkWatch>, planned: &Planned, before: 
         }
     }
     std::future::pending::<()>().await;
-}
-
-/// Writes the files for Node Feature Discovery where they differ.
-fn write_features(root: &Root, labels: &Labels) -> Result<(), RootError> {
-    let files = publication::feature_files(labels);
-    root.make_dirs(FEATURES_DIR, 0o755)?;
-    for (number, text) in files.iter().enumerate() {
-        let file = features_file(number);
-        let is_same = root
-            .read(&file, text.len() as u64)
-            .is_ok_and(|known| known == text.as_bytes());
-        if !is_same {
-            root.write_atomic(&file, text.as_bytes(), 0o644)?;
-        }
-    }
-    remove_features_from(root, files.len());
-    Ok(())
 }
 
 /// Returns the event about a definition whose name is too long. Its name is the same on every node, so that there is one.

@@ -89,6 +89,7 @@ impl NodeReconciler {
         if removed.is_empty() && files.is_empty() {
             return;
         }
+        host::node_features::remove(&self.root);
         info!(configurations = ?removed, ?files, "removed the former installation, which served pods");
         self.remove_locks();
     }

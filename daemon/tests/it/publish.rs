@@ -140,6 +140,12 @@ fn features_are_a_file_that_goes_with_the_option() {
     assert_eq!(changes(&node), [json!(null); 0]);
     daemon.kill();
     node.configure(&json!({"publish": "none"}));
-    let _daemon = node.start().ready();
+    let daemon = node.start().ready();
     wait_for("the file is gone", || (!file.exists()).then_some(()));
+    daemon.kill();
+    // An uninstallation removes what a killed daemon has left.
+    fs::write(&file, "").unwrap();
+    let uninstalled = node.command().arg("uninstall").output().unwrap();
+    assert!(uninstalled.status.success(), "{uninstalled:?}");
+    assert!(!file.exists());
 }
