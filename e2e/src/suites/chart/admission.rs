@@ -243,6 +243,7 @@ fn selectors(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
     for (namespace, name, selector) in definitions {
         let mut object = definition(name, ACCEPTED[0]);
         object["metadata"]["annotations"] = json!({"k8s.v1.cni.cncf.io/nodeSelector": selector});
+        object["metadata"]["namespace"] = json!(namespace);
         api.request(
             "POST",
             &PLACE.replace("/default/", &format!("/{namespace}/")),
