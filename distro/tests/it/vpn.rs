@@ -301,7 +301,7 @@ fn lines_of_the_page_write_files_that_are_read_back() {
     fs::write(&wrapper, script).unwrap();
     fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
     let pages = docs::Pages::of_checkout().unwrap();
-    let page = pages.get("docs/vpn.md").unwrap();
+    let page = pages.get("docs/contributing/vpn.md").unwrap();
     let block = page.blocks.iter().find(|one| one.text.contains("--config"));
     let mut lines = block.unwrap().text.clone();
     for dir in ["/etc/rancher", "/var/lib"] {
