@@ -78,7 +78,7 @@ impl Networks {
         }
     }
 
-    /// Returns what pods would get of the definitions.
+    /// Reads the definitions as pods would get them.
     pub(crate) fn read(&self, engine: &Engine, netconf: &Netconf) -> Planned {
         let dirs = (self.plugin_dirs)();
         let all = self.definitions.all();
@@ -140,7 +140,7 @@ pub(crate) fn read_links() -> Links {
     NodeLinks::read().map_err(|error| format!("cannot list the node's links: {error}"))
 }
 
-/// What pods would get of the definitions: each with its name, in the order of the names.
+/// The definitions as pods would get them, each with its name, in the order of the names.
 pub(crate) struct Planned {
     networks: Vec<(String, Result<Attachment, PlanError>)>,
     /// The directories in which plugins are searched.
@@ -197,7 +197,7 @@ impl Planned {
 pub(crate) struct Examined {
     /// The verdict on each definition.
     pub(crate) networks: Vec<Network>,
-    /// What [`Planned::link_faults`] was at that time.
+    /// The faults of links ([`Planned::link_faults`]) at the time of the examination.
     pub(crate) link_faults: Vec<String>,
     /// False if a plugin is not ready, or if the kubelet, the API server or a plugin gave no answer: no change of the node says when that is over.
     pub(crate) is_settled: bool,

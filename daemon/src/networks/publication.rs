@@ -1,4 +1,4 @@
-//! What is published of the verdicts on definitions: labels of the Node, or the same labels in files for Node Feature Discovery.
+//! Turns the verdicts on definitions into labels of the Node, or into files with the same labels for Node Feature Discovery.
 
 use std::collections::BTreeMap;
 

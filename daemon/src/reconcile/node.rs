@@ -65,7 +65,7 @@ pub struct NodeReconciler {
     pub metrics: Arc<Metrics>,
     /// The directories and notes that were logged last.
     pub last_logged: Mutex<Option<(CniDirs, Vec<String>)>>,
-    /// Told of each change of the directories.
+    /// Notifies its receivers of each change of the directories.
     pub dirs_changed: watch::Sender<()>,
     /// The stamps of all files that were installed last.
     pub installed: Mutex<Vec<(PathBuf, Stamp)>>,

@@ -48,12 +48,12 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// The pause after the first failure, doubled with each further one up to the longest pause.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
-/// The pause before what gave no answer is asked again.
+/// The pause before a plugin, kubelet or API server that gave no answer is asked again.
 const ASK_AGAIN: Duration = Duration::from_mins(1);
 /// The time limit of a request.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
 
-/// What the publisher needs of the daemon.
+/// The parts of the daemon that the publisher uses.
 pub struct Parts {
     /// Finds out what the node can serve.
     pub service: Arc<Service>,
@@ -89,7 +89,7 @@ pub async fn run(parts: Parts) {
         target,
         slices: Arc::default(),
         follows_slices: false,
-        told: HashSet::new(),
+        reported: HashSet::new(),
     };
     let mut failures = 0;
     loop {
@@ -195,8 +195,8 @@ struct Publisher {
     /// Notified of changes of the node's resource slices.
     slices: Arc<Notify>,
     follows_slices: bool,
-    /// The definitions whose names are too long for a label, as far as there is an event.
-    told: HashSet<String>,
+    /// The definitions with names that are too long for a label, for which the daemon has sent an event.
+    reported: HashSet<String>,
 }
 
 impl Publisher {
@@ -218,7 +218,7 @@ impl Publisher {
         let words = words.map(|one| (one.network.clone(), one.verdict.word()));
         self.parts.service.metrics.set_networks(words.collect());
         self.publish(&examined.networks).await?;
-        self.tell_of_long_names(&examined.networks).await;
+        self.report_long_names(&examined.networks).await;
         self.parts.reconciler.readiness.note(SUBJECT, None);
         // Without a watch nothing reports a change.
         let is_blind = plugins.is_err() || facts.is_err() || links.is_err();
@@ -279,9 +279,9 @@ impl Publisher {
     }
 
     /// Reports definitions that get no label, each in one event of the cluster.
-    async fn tell_of_long_names(&mut self, networks: &[Network]) {
+    async fn report_long_names(&mut self, networks: &[Network]) {
         for network in publication::without_label(networks) {
-            if !self.told.insert(network.to_owned()) {
+            if !self.reported.insert(network.to_owned()) {
                 continue;
             }
             let (namespace, name) = network.split_once('/').unwrap_or_default();
