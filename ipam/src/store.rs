@@ -395,8 +395,17 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// Makes a directory that is gone when the test is over: in memory where the machine has a file system there, since histories write
+    /// many thousand records.
+    pub(crate) fn disk() -> tempfile::TempDir {
+        let memory = Path::new("/dev/shm");
+        tempfile::tempdir_in(memory)
+            .or_else(|_| tempfile::tempdir())
+            .unwrap()
+    }
 
     fn record(name: &str) -> Record {
         let mut record = Record::new(name, "", name);
@@ -422,7 +431,7 @@ mod tests {
 
     #[test]
     fn boot_ends_uses_and_keeps_what_is_held() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = disk();
         let store = Store::open_in_boot(dir.path(), "a").unwrap();
         store.keep(&record("10.0.0.0")).unwrap();
         let again = Store::open_in_boot(dir.path(), "a").unwrap();
@@ -446,7 +455,7 @@ mod tests {
 
     #[test]
     fn shared_uses_that_are_over_leave_their_owners() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = disk();
         let store = Store::open_in_boot(dir.path(), "a").unwrap();
         let mut written = record("10.0.0.0");
         let mut one = Use {
@@ -474,7 +483,7 @@ mod tests {
 
     #[test]
     fn damaged_record_blocks_its_block_until_the_next_boot() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = disk();
         let store = Store::open_in_boot(dir.path(), "a").unwrap();
         let newer = String::from_utf8(record("10.0.0.0").document("a")).unwrap();
         let newer = newer.replace("\"schema\":1", "\"schema\":2");
@@ -492,7 +501,7 @@ mod tests {
 
     #[test]
     fn unfinished_file_is_removed_and_a_lost_identity_makes_a_new_directory() {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = disk();
         let store = Store::open_in_boot(dir.path(), "a").unwrap();
         store.keep(&record("10.0.0.0")).unwrap();
         fs::write(dir.path().join(BLOCKS).join("10.0.0.32.json.new"), "{").unwrap();

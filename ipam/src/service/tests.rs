@@ -12,6 +12,7 @@ use serde_json::{Map, json};
 
 use self::turns::{Fate, Next};
 use super::*;
+use crate::store::tests::disk;
 use crate::wire::Pod;
 
 /// A write that changes a block.
@@ -355,7 +356,7 @@ impl Machine {
     }
 
     fn with_times(server: &Arc<Server>, name: &'static str, times: Times) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = disk();
         let service = Self::start(server, name, &dir, 0, times);
         Self {
             dir,
@@ -673,7 +674,7 @@ fn nothing_is_given_after_a_boot_before_the_turn_was_raised() {
 fn slot_whose_grant_nobody_heard_of_is_freed() {
     let lan = ipam("10.30.0.0/28");
     for fate in [Fate::Lost, Fate::Late, Fate::Away, Fate::Killed] {
-        let kept = tempfile::tempdir().unwrap();
+        let kept = disk();
         let server = Server::with_nodes(&["a", "b"]);
         let (mut a, b) = (Machine::new(&server, "a"), Machine::new(&server, "b"));
         a.add("0", &lan).unwrap();
@@ -1191,7 +1192,7 @@ fn block_whose_removal_nobody_heard_of_is_no_address_for_two() {
     for lan in [ipam("10.20.0.0/27"), ipam("10.20.0.0/16")] {
         for fate in [Lost, Late, Away, Killed] {
             for before in 0..3 {
-                let kept = tempfile::tempdir().unwrap();
+                let kept = disk();
                 let server = Server::with_nodes(&["a", "b"]);
                 let mut a = Machine::with_times(&server, "a", AT_ONCE);
                 let b = Machine::new(&server, "b");
@@ -1280,7 +1281,7 @@ fn block_that_was_to_be_given_back_gives_only_under_a_new_turn() {
 
 #[test]
 fn block_whose_sharing_nobody_heard_of_is_frozen_on_disk() {
-    let kept = tempfile::tempdir().unwrap();
+    let kept = disk();
     let server = Server::with_nodes(&["a", "b"]);
     let mut a = Machine::new(&server, "a");
     let lan = ipam("10.20.0.0/16");
@@ -1523,7 +1524,7 @@ fn random_history(seed: u64, nodes: usize, steps: u32) -> usize {
                 disks[at] = None;
             }
             19 => {
-                let disk = tempfile::tempdir().unwrap();
+                let disk = disk();
                 copy_dir(machines[at].dir.path(), disk.path());
                 disks[at] = Some(disk);
             }

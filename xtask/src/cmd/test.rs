@@ -1,5 +1,7 @@
 //! `test`: runs the tests that need nothing but cargo.
 
+use std::{env, thread};
+
 use xshell::cmd;
 
 use crate::{changes, project::Project, ui};
@@ -12,6 +14,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "REVISION")]
     pub(crate) since: Option<String>,
 }
+
+/// The environment variable with the number of tests that run at once.
+const TEST_THREADS: &str = "RUST_TEST_THREADS";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
@@ -35,8 +40,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         }
     };
     let shell = project.shell()?;
-    cmd!(shell, "cargo test --locked {packages...}")
-        .quiet()
-        .run()?;
+    let test = cmd!(shell, "cargo test --locked {packages...}");
+    // Most tests wait for programs and for time limits, not for a processor.
+    let test = match (env::var_os(TEST_THREADS), thread::available_parallelism()) {
+        (None, Ok(processors)) => test.env(TEST_THREADS, (3 * processors.get()).to_string()),
+        _ => test,
+    };
+    test.quiet().run()?;
     Ok(())
 }

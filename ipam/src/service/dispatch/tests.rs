@@ -24,7 +24,7 @@ use crate::guest::record::Records;
 use crate::guest::{Definition, POOLS, collection};
 use crate::object::{self, AddressBlock, Mode};
 use crate::request::want;
-use crate::store::Store;
+use crate::store::{Store, tests::disk};
 use crate::wire::Allocation;
 
 type Both = Services<Arc<Server>, Arc<Cluster>>;
@@ -63,7 +63,7 @@ fn is_done(answer: &Answer) -> bool {
 
 #[test]
 fn each_request_reaches_the_service_of_its_addresses() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = disk();
     let cluster = Arc::new(Cluster::default());
     let both = services(&dir, Some(&cluster));
     let of_pools = allocation("p", "p", &small());
@@ -91,7 +91,7 @@ fn each_request_reaches_the_service_of_its_addresses() {
 
 #[test]
 fn definitions_of_whereabouts_name_the_value_that_they_need() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = disk();
     let blocks = services(&dir, None);
     assert!(is_done(&blocks.serve(&Ask::Allocate(of_blocks()))));
     for ask in [Ask::Allocate, Ask::ReleaseFrom] {
@@ -321,7 +321,7 @@ struct Moved {
 
 impl Moved {
     fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = disk();
         let world = World::new(&["n"]);
         let both = services_of(&dir, &world.server, Some(&world.cluster));
         Self {

@@ -10,6 +10,7 @@ use super::super::Api as _;
 use super::super::tests::turns::{self, Fate, Next};
 use super::super::tests::{Server, TIMES, lost, patched};
 use super::*;
+use crate::store::tests::disk;
 use crate::wire::Pod;
 
 /// The times of nodes that wait for nobody and give back at once.
@@ -265,7 +266,7 @@ impl Machine {
     }
 
     fn with_times(cluster: &Arc<Cluster>, times: Times) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = disk();
         Self {
             guest: resume(&dir, cluster, times, "a"),
             cluster: Arc::clone(cluster),

@@ -660,7 +660,7 @@ fn boot_ends_the_uses_of_claims_that_the_disk_does_not_know() {
     let server = Server::with_nodes(&["a"]);
     let mut a = Machine::new(&server, "a");
     let lan = ipam("10.30.0.0/28");
-    let disk = tempfile::tempdir().unwrap();
+    let disk = disk();
     copy_dir(a.dir.path(), disk.path());
     let uid = server.claim_for("vm", &[]);
     a.add_claimed("1", "vm", &lan).unwrap();

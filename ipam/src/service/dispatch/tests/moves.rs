@@ -33,7 +33,7 @@ pub(super) struct Node {
 
 impl Node {
     pub(super) fn new(world: &World, name: &'static str, times: Times) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = disk();
         Self {
             both: start(world, name, &dir, 0, times),
             events: Mutex::new(world.server.watch(name)),
