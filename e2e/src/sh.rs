@@ -5,6 +5,7 @@ use std::{
     fmt,
     io::Write as _,
     process::{Command, Output, Stdio},
+    sync::atomic::{AtomicUsize, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -66,6 +67,27 @@ pub(crate) fn until<T>(
             Err(_) => thread::sleep(RETRY_PAUSE),
         }
     }
+}
+
+/// Does something for all items, as many at a time as this machine has processors; fails with an error of the first thread that has one.
+pub(crate) fn for_all<T: Sync>(
+    items: &[T],
+    each: impl Fn(&T) -> anyhow::Result<()> + Sync,
+) -> anyhow::Result<()> {
+    let next = AtomicUsize::new(0);
+    let work = || -> anyhow::Result<()> {
+        while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+            each(item).inspect_err(|_| next.store(items.len(), Ordering::Relaxed))?;
+        }
+        Ok(())
+    };
+    let processors = thread::available_parallelism()?.get();
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..processors).map(|_| scope.spawn(work)).collect();
+        threads
+            .into_iter()
+            .try_for_each(|thread| thread.join().unwrap_or_else(|_| bail!("a thread panicked")))
+    })
 }
 
 struct Failed<'a>(&'a Command, &'a Output);

@@ -94,6 +94,10 @@ fn change(args: &Args) -> anyhow::Result<()> {
     if suites.is_empty() && !is_touched(e2e::Suite::Bench) {
         return lint();
     }
+    let _builder = args
+        .install
+        .then(|| e2e::Builder::start(&project, &suites))
+        .transpose()?;
     // Clippy and the release share no artifact, and neither keeps two cores busy to its end.
     let dist = thread::scope(|scope| {
         let dist = scope.spawn(|| e2e::dist_of(&project, None, args.install));
@@ -104,10 +108,6 @@ fn change(args: &Args) -> anyhow::Result<()> {
         let dist = dist.join().unwrap_or_else(|panic| resume_unwind(panic));
         linted.and(dist)
     })?;
-    let _builder = args
-        .install
-        .then(|| e2e::Builder::start(&project, &suites))
-        .transpose()?;
     for suite in suites {
         let runs: &[&[&str]] = match suite {
             e2e::Suite::K3s => &[&["--case", "life"], &["--case", "charts"]],

@@ -127,6 +127,10 @@ pub(crate) struct Builder(Child);
 
 impl Builder {
     pub(crate) fn start(project: &Project, suites: &[Suite]) -> anyhow::Result<Self> {
+        // Before others wait for the lock that cargo has meanwhile.
+        let shell = project.shell()?;
+        let build = cmd!(shell, "cargo build --quiet --locked --package e2e");
+        build.quiet().run()?;
         let names = suites.iter().filter_map(Suite::to_possible_value);
         let mut command = Command::new("nice");
         command

@@ -114,18 +114,17 @@ fn selectors(env: &TestEnv) -> anyhow::Result<()> {
 }
 
 fn args(env: &TestEnv) -> anyhow::Result<()> {
-    let mut switches = 0;
-    for (path, schema) in values::leaves(env)? {
-        let is_switch = schema["enum"]
-            .as_array()
-            .is_some_and(|list| list.contains(&json!(true)));
-        if !is_switch {
-            continue;
-        }
-        switches += 1;
+    let leaves = values::leaves(env)?;
+    let is_switch = |schema: &Value| {
+        let allowed = schema["enum"].as_array();
+        allowed.is_some_and(|list| list.contains(&json!(true)))
+    };
+    let switches = leaves.iter().filter(|(_, schema)| is_switch(schema));
+    let switches: Vec<_> = switches.collect();
+    sh::for_all(&switches, |(path, _)| {
         for (value, word) in [(json!(true), "true"), (json!(false), "false")] {
             let rendered = |value: Value| {
-                let values = render::nested(&path, value).to_string();
+                let values = render::nested(path, value).to_string();
                 render::with_file(env, NAME, &values, &[]).map_err(|error| error.to_string())
             };
             ensure!(
@@ -133,8 +132,10 @@ fn args(env: &TestEnv) -> anyhow::Result<()> {
                 "{path}: the string `{word}` has another outcome"
             );
         }
-    }
-    ensure!(switches > 15, "only {switches} switches");
+        Ok(())
+    })?;
+    let count = switches.len();
+    ensure!(count > 15, "only {count} switches");
     Ok(())
 }
 

@@ -36,9 +36,19 @@ pub(super) fn with_tests(
     chart: &Path,
     more: &[&str],
 ) -> anyhow::Result<String> {
-    let namespace = format!("--namespace={NAMESPACE}");
-    let args = ["template", release, &namespace, KUBERNETES, BETA];
-    helm(env, &[&args, more].concat(), chart)
+    helm(env, &[&in_namespace(release), more].concat(), chart)
+}
+
+/// Returns the arguments with which Helm renders a release.
+fn in_namespace(release: &str) -> [&str; 6] {
+    [
+        "template",
+        release,
+        "--namespace",
+        NAMESPACE,
+        KUBERNETES,
+        BETA,
+    ]
 }
 
 /// Renders the installed objects of a chart.
@@ -63,10 +73,10 @@ pub(super) fn with_file(
     values: &str,
     more: &[&str],
 ) -> anyhow::Result<Vec<Value>> {
-    let path = env.dir.join("values.yaml");
-    std::fs::write(&path, values)?;
-    let file = format!("--values={}", path.display());
-    ours(env, name, &[&[file.as_str()], more].concat())
+    let mut command = Command::new(env.bin.join("helm"));
+    command.args(in_namespace(name)).arg("--skip-tests");
+    command.arg("--values=-").args(more).arg(env.chart(name)?);
+    parse(&sh::feed(&mut command, values.as_bytes())?)
 }
 
 /// Parses the documents of rendered text, without empty ones.

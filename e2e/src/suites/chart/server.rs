@@ -115,8 +115,8 @@ impl Server {
             "all objects can be applied server-side, with every switch",
             || {
                 // One chart with each switch on top of all objects, the other with each switch alone: both have the same templates.
-                self.chart(env, "rke2-multus", defects::EVERYTHING)?;
-                self.chart(env, "k3s-multus", &[])
+                let charts = [("rke2-multus", defects::EVERYTHING), ("k3s-multus", &[])];
+                sh::for_all(&charts, |(name, base)| self.chart(env, name, base))
             },
         )?;
         report.check("an unknown field is refused", || {

@@ -6,7 +6,7 @@
 mod page;
 mod rows;
 
-use std::process::Command;
+use std::{collections::BTreeMap, path::Path, process::Command, sync::OnceLock};
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
@@ -24,7 +24,7 @@ pub(super) fn leaves(env: &TestEnv) -> anyhow::Result<Vec<(String, Value)>> {
 }
 
 /// Reads a file of a packed chart.
-fn file_of(chart: &std::path::Path, path: &str) -> anyhow::Result<String> {
+fn file_of(chart: &Path, path: &str) -> anyhow::Result<String> {
     let mut tar = Command::new("tar");
     tar.args(["--extract", "--gzip", "--to-stdout", "--file"]);
     sh::run(tar.arg(chart).arg(path))
@@ -55,18 +55,26 @@ pub(super) fn each(env: &TestEnv) -> anyhow::Result<()> {
             "{path} has no row: add one to the table"
         );
     }
-    for row in ROWS.iter() {
+    let without: BTreeMap<_, _> = ROWS
+        .iter()
+        .map(|row| (&row.with, OnceLock::new()))
+        .collect();
+    let rows: Vec<_> = ROWS.iter().enumerate().collect();
+    sh::for_all(&rows, |&(number, row)| {
         ensure!(
             leaves.iter().any(|(path, _)| *path == row.path),
             "{} has a row, but is no longer a value",
             row.path
         );
-        check(env, row).with_context(|| format!("{}: {}", row.path, row.value))?;
-    }
-    Ok(())
+        let dir = env.dir.join(format!("values-{number}"));
+        std::fs::create_dir_all(&dir)?;
+        check(env, &dir, row, &without[&row.with])
+            .with_context(|| format!("{}: {}", row.path, row.value))
+    })
 }
 
-fn check(env: &TestEnv, row: &Row) -> anyhow::Result<()> {
+/// Checks a row in a directory of its own; `without` are the objects without its value, which other rows have, too.
+fn check(env: &TestEnv, dir: &Path, row: &Row, without: &OnceLock<String>) -> anyhow::Result<()> {
     let value = serde_yaml::from_str(&row.value)?;
     let values = render::nested(&row.path, value).to_string();
     let with: Vec<_> = row
@@ -75,9 +83,15 @@ fn check(env: &TestEnv, row: &Row) -> anyhow::Result<()> {
         .map(|word| format!("--set={word}"))
         .collect();
     let with: Vec<_> = with.iter().map(String::as_str).collect();
-    let before = serde_json::to_string(&render::ours(env, "rke2-multus", &with)?)?;
+    let before = if let Some(before) = without.get() {
+        before
+    } else {
+        let objects = render::ours(env, "rke2-multus", &with)?;
+        let objects = serde_json::to_string(&objects)?;
+        without.get_or_init(|| objects)
+    };
     let after = render::with_file(env, "rke2-multus", &values, &with);
-    preflight_agrees(env, row, &values, after.as_deref().ok())?;
+    preflight_agrees(env, dir, row, &values, after.as_deref().ok())?;
     let after = after.and_then(|objects| Ok(serde_json::to_string(&objects)?));
     let after = match (after, &row.refused) {
         (Ok(_), Some(_)) => bail!("the value is accepted"),
@@ -88,7 +102,7 @@ fn check(env: &TestEnv, row: &Row) -> anyhow::Result<()> {
         (after, None) => after?,
     };
     let is_unchanged = row.shows.is_none() && row.hides.is_none();
-    ensure!(!is_unchanged || after == before, "it changes something");
+    ensure!(!is_unchanged || after == *before, "it changes something");
     if let Some(text) = &row.shows {
         ensure!(
             !before.contains(text),
@@ -109,6 +123,7 @@ fn check(env: &TestEnv, row: &Row) -> anyhow::Result<()> {
 /// Fails unless `kubectl multus preflight` refuses the same values as Helm, and gives the same daemon configuration for others.
 fn preflight_agrees(
     env: &TestEnv,
+    dir: &Path,
     row: &Row,
     values: &str,
     objects: Option<&[Value]>,
@@ -122,7 +137,7 @@ fn preflight_agrees(
     });
     let with = with.collect::<anyhow::Result<Vec<_>>>()?;
     for (index, text) in with.iter().map(String::as_str).chain([values]).enumerate() {
-        let path = env.dir.join(format!("preflight-{index}.yaml"));
+        let path = dir.join(format!("preflight-{index}.yaml"));
         std::fs::write(&path, text)?;
         command.arg("--values").arg(path);
     }

@@ -55,7 +55,13 @@ impl ClusterFixture<'_> {
             ensure!(logs.contains(invalid.in_log), "{logs}");
             Ok(())
         })?;
-        // The former daemons see the new file, which their probes must not read.
+        // The former daemons see the new file, which their probes must not read. A kubelet renews it within a minute or two, and at once
+        // when the pod changes.
+        for (name, _) in &before {
+            let note = format!("e2e/renewed={}", invalid.in_config.replace('/', "."));
+            let annotate = ["annotate", "pod", NAMESPACE, name, "--overwrite", &note];
+            self.cluster.kubectl(&annotate)?;
+        }
         for (name, uid) in &before {
             sh::until(180, "the kubelet updates the file", || {
                 let text = self.config_of(uid)?;
