@@ -69,25 +69,36 @@ pub(crate) fn until<T>(
     }
 }
 
-/// Does something for all items, as many at a time as this machine has processors; fails with an error of the first thread that has one.
-pub(crate) fn for_all<T: Sync>(
+/// Does something for all items, as many at a time as this machine has processors, and returns what comes of each, in their order. Fails
+/// with an error of the first thread that has one; the others begin nothing more.
+pub(crate) fn for_all<T: Sync, R: Send>(
     items: &[T],
-    each: impl Fn(&T) -> anyhow::Result<()> + Sync,
-) -> anyhow::Result<()> {
+    each: impl Fn(&T) -> anyhow::Result<R> + Sync,
+) -> anyhow::Result<Vec<R>> {
     let next = AtomicUsize::new(0);
-    let work = || -> anyhow::Result<()> {
-        while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
-            each(item).inspect_err(|_| next.store(items.len(), Ordering::Relaxed))?;
+    let work = || -> anyhow::Result<Vec<(usize, R)>> {
+        let mut done = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(at) else {
+                return Ok(done);
+            };
+            let outcome = each(item).inspect_err(|_| next.store(items.len(), Ordering::Relaxed));
+            done.push((at, outcome?));
         }
-        Ok(())
     };
     let processors = thread::available_parallelism()?.get();
-    thread::scope(|scope| {
+    let done = thread::scope(|scope| {
         let threads: Vec<_> = (0..processors).map(|_| scope.spawn(work)).collect();
-        threads
-            .into_iter()
-            .try_for_each(|thread| thread.join().unwrap_or_else(|_| bail!("a thread panicked")))
-    })
+        let done = threads.into_iter().map(|thread| {
+            let done = thread.join();
+            done.unwrap_or_else(|_| bail!("a thread panicked"))
+        });
+        done.collect::<anyhow::Result<Vec<_>>>()
+    })?;
+    let mut done: Vec<_> = done.into_iter().flatten().collect();
+    done.sort_by_key(|&(at, _)| at);
+    Ok(done.into_iter().map(|(_, outcome)| outcome).collect())
 }
 
 struct Failed<'a>(&'a Command, &'a Output);

@@ -39,14 +39,33 @@ pub(crate) const NEEDS: Needs = Needs {
     modules: &[Module::Helm, Module::Kubernetes, Module::Whereabouts],
 };
 
-/// How many addresses are given while everything fails, at about a dozen a second; `--long` gives ten times as many.
-const GIVEN: usize = 1_000;
-const LONG: usize = 10;
-/// How many containers of a node ask at once.
+/// How many nodes and containers there are while everything fails, and how many addresses are given meanwhile.
+struct Load {
+    nodes: u8,
+    /// Containers of a node that ask at the same time.
+    at_once: usize,
+    given: usize,
+}
+
+const SHORT: Load = Load {
+    nodes: 4,
+    at_once: 4,
+    given: 1_000,
+};
+/// That of `--long`.
+const LONG: Load = Load {
+    nodes: 8,
+    at_once: 16,
+    given: 100_000,
+};
+/// How many containers have an address at most while everything fails: more than the small range has, fewer than the large one.
+const LIVING: usize = 192;
+/// How many containers of a node ask at once while nothing fails.
 const AT_ONCE: usize = 4;
-const NODES: u8 = 4;
-/// Of the run that is long.
+/// Of a check of its own.
 const MANY_NODES: u8 = 50;
+/// The first stream of random numbers of the containers; those below are of machines and faults.
+const CONTAINERS: u32 = 1_000;
 /// So many seconds are clocks ahead.
 const CLOCKS: [i64; 2] = [3_600, 3 * 86_400];
 /// The pause between two faults.
@@ -77,9 +96,10 @@ pub(crate) fn run(
     options: &Options,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
-    let fleet = report.check("four nodes with daemons that may give addresses", || {
-        Fleet::new(env, NODES)
-    })?;
+    let load = if options.long { LONG } else { SHORT };
+    let nodes = load.nodes;
+    let name = format!("{nodes} nodes with daemons that may give addresses");
+    let fleet = report.check(&name, || Fleet::new(env, nodes))?;
     report.check("the plugin gives, checks and frees an address", || {
         plugin(&fleet)
     })?;
@@ -110,11 +130,13 @@ pub(crate) fn run(
     guest::run(&fleet, report)?;
     moving::run(env, &fleet, options.long, report)?;
     let seed = options.seed();
-    let count = given(options.long);
     say(&format!("seed    {seed}"));
     report.check(
-        &format!("{count} addresses while daemons, connections, API server and machines fail"),
-        || under_faults(&fleet, seed, options.long),
+        &format!(
+            "{} addresses while daemons, connections, API server and machines fail",
+            load.given
+        ),
+        || under_faults(&fleet, seed, &load, options.long),
     )?;
     report.check("nothing is left of what was given", || nothing_left(&fleet))?;
     report.check(
@@ -377,14 +399,8 @@ fn server_away(fleet: &Fleet) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns how many addresses are given while everything fails.
-const fn given(is_long: bool) -> usize {
-    if is_long { GIVEN * LONG } else { GIVEN }
-}
-
 /// Lets containers come and go on all nodes while faults hit them.
-fn under_faults(fleet: &Fleet, seed: u64, is_long: bool) -> anyhow::Result<()> {
-    let count = given(is_long);
+fn under_faults(fleet: &Fleet, seed: u64, load: &Load, is_long: bool) -> anyhow::Result<()> {
     let history = History::default();
     let next = AtomicUsize::new(0);
     let (is_over, is_machine_over) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -392,12 +408,11 @@ fn under_faults(fleet: &Fleet, seed: u64, is_long: bool) -> anyhow::Result<()> {
     let faults = thread::scope(|scope| {
         let mut workers = Vec::new();
         for (at, member) in fleet.members.iter().enumerate() {
-            for worker in 0..AT_ONCE {
+            for worker in 0..load.at_once {
                 let (history, next) = (&history, &next);
-                let number = u32::try_from(at * AT_ONCE + worker).expect("a handful");
-                workers.push(scope.spawn(move || {
-                    come_and_go(member, history, next, count, Random::new(seed, number))
-                }));
+                let number = u32::try_from(at * load.at_once + worker).expect("a handful");
+                let random = Random::new(seed, CONTAINERS + number);
+                workers.push(scope.spawn(move || come_and_go(member, history, next, load, random)));
             }
         }
         let breaker = scope
@@ -457,14 +472,12 @@ fn come_and_go(
     member: &Member,
     history: &History,
     next: &AtomicUsize,
-    count: usize,
+    load: &Load,
     mut random: Random,
 ) -> anyhow::Result<()> {
+    let most = LIVING / (usize::from(load.nodes) * load.at_once);
     let mut living: Vec<(String, Value)> = Vec::new();
-    loop {
-        if history.given() >= count {
-            break;
-        }
+    while history.given() < load.given {
         let pod = format!("f{}", next.fetch_add(1, Ordering::Relaxed));
         let (name, ipam) = match random.below(3) {
             0 => ("small", small()),
@@ -492,7 +505,7 @@ fn come_and_go(
                 del_until_done(member, &pod, &ipam)?;
             }
         }
-        while living.len() > 12 || (!living.is_empty() && random.below(3) == 0) {
+        while living.len() > most || (!living.is_empty() && random.below(3) == 0) {
             let chosen = random.below(u32::try_from(living.len())?);
             let (pod, ipam) = living.swap_remove(chosen as usize);
             history.end(&member.node.name, &pod);

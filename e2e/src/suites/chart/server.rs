@@ -115,8 +115,8 @@ impl Server {
             "all objects can be applied server-side, with every switch",
             || {
                 // One chart with each switch on top of all objects, the other with each switch alone: both have the same templates.
-                let charts = [("rke2-multus", defects::EVERYTHING), ("k3s-multus", &[])];
-                sh::for_all(&charts, |(name, base)| self.chart(env, name, base))
+                self.chart(env, "rke2-multus", defects::EVERYTHING)?;
+                self.chart(env, "k3s-multus", &[])
             },
         )?;
         report.check("an unknown field is refused", || {
@@ -137,15 +137,16 @@ impl Server {
             .apply(&self.node, &objects::monitoring_crds())?;
         self.kubectl(objects::WAIT_FOR_MONITORING_CRDS)?;
         let chart = env.chart(name)?;
-        let mut count = 0;
-        for arguments in values::switches() {
+        let switches: Vec<_> = values::switches().collect();
+        ensure!(switches.len() > 10, "only {} times", switches.len());
+        let texts = sh::for_all(&switches, |arguments| {
             let further: Vec<_> = arguments.iter().map(String::as_str).collect();
-            let text = render::text(env, name, &chart, &[base, &further].concat())?;
+            render::text(env, name, &chart, &[base, &further].concat())
+        })?;
+        for (arguments, text) in switches.iter().zip(texts) {
             self.apply_on_server(&text)
                 .with_context(|| arguments.join(" "))?;
-            count += 1;
         }
-        ensure!(count > 10, "only {count} times");
         let text = render::text(env, name, &chart, defects::EVERYTHING)?;
         self.apply_on_server(&text)?;
         let versions = || {

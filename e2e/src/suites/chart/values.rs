@@ -71,6 +71,7 @@ pub(super) fn each(env: &TestEnv) -> anyhow::Result<()> {
         check(env, &dir, row, &without[&row.with])
             .with_context(|| format!("{}: {}", row.path, row.value))
     })
+    .map(drop)
 }
 
 /// Checks a row in a directory of its own; `without` are the objects without its value, which other rows have, too.
