@@ -21,6 +21,7 @@ mod file_server;
 mod http;
 mod kubectl_plugin;
 mod pages;
+mod pool;
 mod report;
 mod sh;
 mod signing_key;

@@ -5,7 +5,6 @@ use std::{
     fmt,
     io::Write as _,
     process::{Command, Output, Stdio},
-    sync::atomic::{AtomicUsize, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -67,38 +66,6 @@ pub(crate) fn until<T>(
             Err(_) => thread::sleep(RETRY_PAUSE),
         }
     }
-}
-
-/// Does something for all items, as many at a time as this machine has processors, and returns what comes of each, in their order. Fails
-/// with an error of the first thread that has one; the others begin nothing more.
-pub(crate) fn for_all<T: Sync, R: Send>(
-    items: &[T],
-    each: impl Fn(&T) -> anyhow::Result<R> + Sync,
-) -> anyhow::Result<Vec<R>> {
-    let next = AtomicUsize::new(0);
-    let work = || -> anyhow::Result<Vec<(usize, R)>> {
-        let mut done = Vec::new();
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(item) = items.get(at) else {
-                return Ok(done);
-            };
-            let outcome = each(item).inspect_err(|_| next.store(items.len(), Ordering::Relaxed));
-            done.push((at, outcome?));
-        }
-    };
-    let processors = thread::available_parallelism()?.get();
-    let done = thread::scope(|scope| {
-        let threads: Vec<_> = (0..processors).map(|_| scope.spawn(work)).collect();
-        let done = threads.into_iter().map(|thread| {
-            let done = thread.join();
-            done.unwrap_or_else(|_| bail!("a thread panicked"))
-        });
-        done.collect::<anyhow::Result<Vec<_>>>()
-    })?;
-    let mut done: Vec<_> = done.into_iter().flatten().collect();
-    done.sort_by_key(|&(at, _)| at);
-    Ok(done.into_iter().map(|(_, outcome)| outcome).collect())
 }
 
 struct Failed<'a>(&'a Command, &'a Output);

@@ -45,18 +45,23 @@ struct Load {
     /// Containers of a node that ask at the same time.
     at_once: usize,
     given: usize,
+    /// `break_things` draws each fault by a number below this one.
+    faults: u32,
 }
 
 const SHORT: Load = Load {
     nodes: 4,
     at_once: 4,
     given: 1_000,
+    faults: 12,
 };
 /// That of `--long`.
 const LONG: Load = Load {
     nodes: 8,
     at_once: 16,
     given: 100_000,
+    // Full disks, other clocks and Nodes that are made anew are each night's.
+    faults: 16,
 };
 /// How many containers have an address at most while everything fails: more than the small range has, fewer than the large one.
 const LIVING: usize = 192;
@@ -136,7 +141,7 @@ pub(crate) fn run(
             "{} addresses while daemons, connections, API server and machines fail",
             load.given
         ),
-        || under_faults(&fleet, seed, &load, options.long),
+        || under_faults(&fleet, seed, &load),
     )?;
     report.check("nothing is left of what was given", || nothing_left(&fleet))?;
     report.check(
@@ -400,7 +405,7 @@ fn server_away(fleet: &Fleet) -> anyhow::Result<()> {
 }
 
 /// Lets containers come and go on all nodes while faults hit them.
-fn under_faults(fleet: &Fleet, seed: u64, load: &Load, is_long: bool) -> anyhow::Result<()> {
+fn under_faults(fleet: &Fleet, seed: u64, load: &Load) -> anyhow::Result<()> {
     let history = History::default();
     let next = AtomicUsize::new(0);
     let (is_over, is_machine_over) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -415,8 +420,15 @@ fn under_faults(fleet: &Fleet, seed: u64, load: &Load, is_long: bool) -> anyhow:
                 workers.push(scope.spawn(move || come_and_go(member, history, next, load, random)));
             }
         }
-        let breaker = scope
-            .spawn(|| break_things(fleet, &history, &is_over, (Random::new(seed, 99), is_long)));
+        let breaker = scope.spawn(|| {
+            break_things(
+                fleet,
+                &history,
+                &is_over,
+                Random::new(seed, 99),
+                load.faults,
+            )
+        });
         let (history, is_machine_over) = (&history, &is_machine_over);
         let machines: Vec<_> = (0..claims::MACHINES)
             .map(|number| {
@@ -564,10 +576,9 @@ fn break_things(
     fleet: &Fleet,
     history: &History,
     is_over: &AtomicBool,
-    (mut random, is_long): (Random, bool),
+    mut random: Random,
+    faults: u32,
 ) -> anyhow::Result<String> {
-    // Full disks, other clocks and Nodes that are made anew are each night's.
-    let faults = if is_long { 16 } else { 12 };
     let (mut killed, mut cut, mut servers) = (0, 0, 0);
     let (mut booted, mut rolled_back, mut emptied, mut renewed) = (0, 0, 0, 0);
     let (mut full, mut clocks) = (0, 0);

@@ -17,7 +17,6 @@ mod siblings;
 pub(crate) mod cell;
 mod compare;
 mod feature;
-mod pool;
 pub(crate) mod sandbox;
 
 use std::{

@@ -10,6 +10,7 @@ use super::{
     values,
 };
 use crate::{
+    pool,
     report::{Checked, Report},
     sh,
     test_env::TestEnv,
@@ -121,7 +122,7 @@ fn args(env: &TestEnv) -> anyhow::Result<()> {
     };
     let switches = leaves.iter().filter(|(_, schema)| is_switch(schema));
     let switches: Vec<_> = switches.collect();
-    sh::for_all(&switches, |(path, _)| {
+    pool::all(&switches, |(path, _)| {
         for (value, word) in [(json!(true), "true"), (json!(false), "false")] {
             let rendered = |value: Value| {
                 let values = render::nested(path, value).to_string();

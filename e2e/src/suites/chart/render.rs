@@ -36,19 +36,21 @@ pub(super) fn with_tests(
     chart: &Path,
     more: &[&str],
 ) -> anyhow::Result<String> {
-    helm(env, &[&in_namespace(release), more].concat(), chart)
+    template(env, release, chart, more, "")
 }
 
-/// Returns the arguments with which Helm renders a release.
-fn in_namespace(release: &str) -> [&str; 6] {
-    [
-        "template",
-        release,
-        "--namespace",
-        NAMESPACE,
-        KUBERNETES,
-        BETA,
-    ]
+/// Renders a chart with this stdin.
+fn template(
+    env: &TestEnv,
+    release: &str,
+    chart: &Path,
+    more: &[&str],
+    stdin: &str,
+) -> anyhow::Result<String> {
+    let namespace = format!("--namespace={NAMESPACE}");
+    let mut command = Command::new(env.bin.join("helm"));
+    command.args(["template", release, &namespace, KUBERNETES, BETA]);
+    sh::feed(command.args(more).arg(chart), stdin.as_bytes())
 }
 
 /// Renders the installed objects of a chart.
@@ -73,10 +75,8 @@ pub(super) fn with_file(
     values: &str,
     more: &[&str],
 ) -> anyhow::Result<Vec<Value>> {
-    let mut command = Command::new(env.bin.join("helm"));
-    command.args(in_namespace(name)).arg("--skip-tests");
-    command.arg("--values=-").args(more).arg(env.chart(name)?);
-    parse(&sh::feed(&mut command, values.as_bytes())?)
+    let args = [&["--skip-tests", "--values=-"], more].concat();
+    parse(&template(env, name, &env.chart(name)?, &args, values)?)
 }
 
 /// Parses the documents of rendered text, without empty ones.

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     control_plane::{Components, ControlPlane, api_client::ApiClient, objects},
     node::{Node, network::NodeNetwork},
+    pool,
     report::{Checked, Report},
     sh,
     test_env::TestEnv,
@@ -139,7 +140,7 @@ impl Server {
         let chart = env.chart(name)?;
         let switches: Vec<_> = values::switches().collect();
         ensure!(switches.len() > 10, "only {} times", switches.len());
-        let texts = sh::for_all(&switches, |arguments| {
+        let texts = pool::all(&switches, |arguments| {
             let further: Vec<_> = arguments.iter().map(String::as_str).collect();
             render::text(env, name, &chart, &[base, &further].concat())
         })?;

@@ -6,14 +6,18 @@
 mod page;
 mod rows;
 
-use std::{collections::BTreeMap, path::Path, process::Command, sync::OnceLock};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    process::Command,
+};
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 
 use self::rows::{ROWS, Row};
 use super::render;
-use crate::{programs::published_charts, sh, test_env::TestEnv};
+use crate::{pool, programs::published_charts, sh, test_env::TestEnv};
 
 /// Returns the leaves of the packed schema by path.
 pub(super) fn leaves(env: &TestEnv) -> anyhow::Result<Vec<(String, Value)>> {
@@ -55,12 +59,18 @@ pub(super) fn each(env: &TestEnv) -> anyhow::Result<()> {
             "{path} has no row: add one to the table"
         );
     }
-    let without: BTreeMap<_, _> = ROWS
-        .iter()
-        .map(|row| (&row.with, OnceLock::new()))
-        .collect();
+    // Many rows need the same further values.
+    let with: BTreeSet<_> = ROWS.iter().map(|row| &row.with).collect();
+    let with: Vec<_> = with.into_iter().collect();
+    let without = pool::all(&with, |with| {
+        let with = arguments(with);
+        let with: Vec<_> = with.iter().map(String::as_str).collect();
+        let objects = render::ours(env, "rke2-multus", &with)?;
+        Ok(serde_json::to_string(&objects)?)
+    })?;
+    let without: BTreeMap<_, _> = with.into_iter().zip(without).collect();
     let rows: Vec<_> = ROWS.iter().enumerate().collect();
-    sh::for_all(&rows, |&(number, row)| {
+    pool::all(&rows, |&(number, row)| {
         ensure!(
             leaves.iter().any(|(path, _)| *path == row.path),
             "{} has a row, but is no longer a value",
@@ -74,23 +84,17 @@ pub(super) fn each(env: &TestEnv) -> anyhow::Result<()> {
     .map(drop)
 }
 
-/// Checks a row in a directory of its own; `without` are the objects without its value, which other rows have, too.
-fn check(env: &TestEnv, dir: &Path, row: &Row, without: &OnceLock<String>) -> anyhow::Result<()> {
+/// Returns Helm's arguments for further values.
+fn arguments(with: &[String]) -> Vec<String> {
+    with.iter().map(|value| format!("--set={value}")).collect()
+}
+
+/// Checks a row in a directory of its own; `before` are the objects without its value.
+fn check(env: &TestEnv, dir: &Path, row: &Row, before: &str) -> anyhow::Result<()> {
     let value = serde_yaml::from_str(&row.value)?;
     let values = render::nested(&row.path, value).to_string();
-    let with: Vec<_> = row
-        .with
-        .iter()
-        .map(|word| format!("--set={word}"))
-        .collect();
+    let with = arguments(&row.with);
     let with: Vec<_> = with.iter().map(String::as_str).collect();
-    let before = if let Some(before) = without.get() {
-        before
-    } else {
-        let objects = render::ours(env, "rke2-multus", &with)?;
-        let objects = serde_json::to_string(&objects)?;
-        without.get_or_init(|| objects)
-    };
     let after = render::with_file(env, "rke2-multus", &values, &with);
     preflight_agrees(env, dir, row, &values, after.as_deref().ok())?;
     let after = after.and_then(|objects| Ok(serde_json::to_string(&objects)?));
@@ -103,7 +107,7 @@ fn check(env: &TestEnv, dir: &Path, row: &Row, without: &OnceLock<String>) -> an
         (after, None) => after?,
     };
     let is_unchanged = row.shows.is_none() && row.hides.is_none();
-    ensure!(!is_unchanged || after == *before, "it changes something");
+    ensure!(!is_unchanged || after == before, "it changes something");
     if let Some(text) = &row.shows {
         ensure!(
             !before.contains(text),
@@ -269,8 +273,8 @@ pub(super) fn switches() -> impl Iterator<Item = Vec<String>> {
     let rows = ROWS.iter().filter(|row| row.is_accepted());
     let rows = rows.filter(|row| row.value.parse::<bool>().is_ok());
     rows.map(|row| {
-        let with = row.with.iter().map(|value| format!("--set={value}"));
-        with.chain([format!("--set={}={}", row.path, row.value)])
-            .collect()
+        let mut all = arguments(&row.with);
+        all.push(format!("--set={}={}", row.path, row.value));
+        all
     })
 }

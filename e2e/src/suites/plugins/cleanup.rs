@@ -13,9 +13,8 @@ use super::{
     cell::{self, Call, NETNS, Step},
     compare::Normalizer,
     differential::DELETE_NETNS,
-    pool,
 };
-use crate::report::Report;
+use crate::{pool, report::Report};
 
 /// The attachment that ends, and the one that stays.
 const GONE: &str = "gone";

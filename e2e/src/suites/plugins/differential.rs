@@ -18,9 +18,11 @@ use super::{
     compare::{self, Difference, Normalizer},
     emulator,
     feature::Feature,
-    pool,
 };
-use crate::report::{Report, say};
+use crate::{
+    pool,
+    report::{Report, say},
+};
 
 const FILES: &[(&str, &str)] = &[
     ("bandwidth", include_str!("differential/bandwidth.yaml")),

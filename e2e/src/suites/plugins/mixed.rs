@@ -9,9 +9,9 @@ use super::{
     cell::{self, Step},
     compare::{self, Difference, Normalizer},
     differential::{self, Case, Event},
-    emulator, pool,
+    emulator,
 };
-use crate::report::Report;
+use crate::{pool, report::Report};
 
 /// Cases of plugins that leave state on the host or in the container.
 const CASES: &[(&str, &[&str])] = &[

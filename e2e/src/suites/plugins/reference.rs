@@ -17,8 +17,11 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 
 use self::{ginkgo::Spec, known::Rows, source::Suites};
-use super::{PluginsFixture, pool, sandbox};
-use crate::report::{Checked, Report};
+use super::{PluginsFixture, sandbox};
+use crate::{
+    pool,
+    report::{Checked, Report},
+};
 
 /// Suites that take longest, in the order in which they start; the others follow.
 const SLOWEST: [&str; 6] = ["dhcp", "portmap", "bridge", "ptp", "firewall", "bandwidth"];

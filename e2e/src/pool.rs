@@ -7,7 +7,7 @@ use std::{
 };
 
 /// Calls `work` on each job and `done` with each outcome and the time that it took; `done` runs on this thread.
-pub(super) fn run<J: Send, T: Send>(
+pub(crate) fn run<J: Send, T: Send>(
     jobs: Vec<J>,
     work: impl Fn(&J) -> T + Sync,
     mut done: impl FnMut(&J, T, Duration),
@@ -36,6 +36,21 @@ pub(super) fn run<J: Send, T: Send>(
     });
 }
 
+/// Calls `work` on each item and returns the outcomes in the order of the items, or the error of the first one that has one.
+pub(crate) fn all<T: Sync, R: Send>(
+    items: &[T],
+    work: impl Fn(&T) -> anyhow::Result<R> + Sync,
+) -> anyhow::Result<Vec<R>> {
+    let mut outcomes = Vec::new();
+    run(
+        items.iter().enumerate().collect(),
+        |&(_, item)| work(item),
+        |&(at, _), outcome, _| outcomes.push((at, outcome)),
+    );
+    outcomes.sort_by_key(|&(at, _)| at);
+    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,5 +67,34 @@ mod tests {
             },
         );
         assert_eq!(sum, 5050);
+    }
+
+    #[test]
+    fn outcomes_have_the_order_of_their_items_and_the_first_error_counts() {
+        let items: Vec<u32> = (1..=100).collect();
+        let (done, others) = mpsc::channel();
+        let others = Mutex::new(others);
+        let twice = all(&items, |&item| {
+            // The first item is the last one whose work ends.
+            if item == 1 {
+                let others = others.lock().unwrap();
+                others.iter().take(items.len() - 1).for_each(drop);
+            } else {
+                done.send(())?;
+            }
+            Ok(item * 2)
+        });
+        assert!(
+            twice
+                .unwrap()
+                .iter()
+                .zip(&items)
+                .all(|(twice, item)| *twice == item * 2)
+        );
+        let error = all(&items, |&item| {
+            anyhow::ensure!(item < 40, "{item}");
+            Ok(())
+        });
+        assert_eq!(error.unwrap_err().to_string(), "40");
     }
 }
