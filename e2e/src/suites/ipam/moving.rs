@@ -27,16 +27,18 @@ use crate::{
     test_env::TestEnv,
 };
 
-/// How many pods each node has when the pools are moved, and how many of each worker come and go meanwhile.
+/// How many pods each node has when the pools are moved, or in the long form all nodes together.
 const PODS: usize = 40;
-const LONG_PODS: usize = 2500;
+const LONG_PODS: usize = 10_000;
+/// Between how many ranges further pods are divided.
 const MANY: usize = 40;
 /// A pod waits no longer while pools are adopted.
 const MOST_WAIT: Duration = Duration::from_secs(5);
 /// An adoption of so many addresses takes no longer.
 const MOST_ADOPT: Duration = Duration::from_secs(30);
-/// How often a node starts a pod meanwhile: 20 pods a second in the cluster, which leaves this machine time for the control plane.
-const LONG_PAUSE: Duration = Duration::from_millis(200);
+/// How often a pod starts meanwhile in the cluster, which leaves this machine time for the control plane.
+const LONG_PAUSE: Duration = Duration::from_millis(50);
+/// How many pods of each node come and go.
 const NAMES: usize = 4;
 
 /// The range of pods that come and go, ranges that overlap, and a definition whose addresses have no reservations.
@@ -63,11 +65,17 @@ pub(super) fn run(
     is_long: bool,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
+    let nodes = u32::try_from(fleet.members.len()).expect("a handful");
+    let (count, pause) = if is_long {
+        (LONG_PODS / fleet.members.len(), LONG_PAUSE * nodes)
+    } else {
+        (PODS, Duration::ZERO)
+    };
     let moving = Moving {
         env,
         fleet,
-        count: if is_long { LONG_PODS } else { PODS },
-        pause: if is_long { LONG_PAUSE } else { Duration::ZERO },
+        count,
+        pause,
     };
     let before = report.check("pods of all nodes have addresses of pools", || {
         moving.fill()
