@@ -58,6 +58,21 @@ pub trait Cluster {
     ) -> impl Future<Output = Result<usize, String>>;
     /// Waits a quarter of a second for what nodes do.
     fn look_again(&self) -> impl Future<Output = ()>;
+    /// Hears which step begins.
+    fn begins(&self, _step: Step) {}
+}
+
+/// A step that takes a while, with the number of objects that it writes.
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    /// Everything that decides is read.
+    Read,
+    /// Pools are stamped.
+    Stamp(usize),
+    WriteBlocks(usize),
+    RemoveBlocks(usize),
+    /// Reservations are made.
+    Reserve(usize),
 }
 
 /// What was asked for.
@@ -305,6 +320,7 @@ pub async fn give_back(cluster: &impl Cluster, order: Order) -> Outcome<Report> 
 }
 
 async fn seen(cluster: &impl Cluster) -> Outcome<Seen> {
+    cluster.begins(Step::Read);
     cluster.seen().await.map_err(MoveError::Cluster)
 }
 
@@ -425,6 +441,7 @@ async fn stamp(
         if patches.is_empty() {
             return Ok(());
         }
+        cluster.begins(Step::Stamp(patches.len()));
         if patched_pools(cluster, &patches).await? == 0 {
             continue;
         }
@@ -507,6 +524,7 @@ async fn write_blocks(
             None => objects.push(moving::block(space, *block, slots)),
         }
     }
+    cluster.begins(Step::WriteBlocks(objects.len() + patches.len()));
     put(cluster, &objects, &patches).await
 }
 
@@ -596,6 +614,7 @@ async fn write_reservations(
     let objects: Vec<_> = missing
         .map(|(name, owner)| reservation::object(namespace, name, owner))
         .collect();
+    cluster.begins(Step::Reserve(objects.len()));
     let creations = objects.iter().map(|object| Write::Create(&path, object));
     write_all(cluster, "make a reservation", creations).await?;
     Ok(())
@@ -620,6 +639,7 @@ async fn remove_closed(cluster: &impl Cluster) -> Outcome<()> {
         if closed.is_empty() {
             return Ok(());
         }
+        cluster.begins(Step::RemoveBlocks(closed.len()));
         let what = "remove a block";
         let removals = closed
             .iter()

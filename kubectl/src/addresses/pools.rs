@@ -5,6 +5,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
+    io::Write as _,
     time::Duration,
 };
 
@@ -13,7 +14,7 @@ use ipam::{
     AddressBlock,
     guest::{
         self, API_VERSION, POOLS, RESERVATIONS,
-        mover::{self, MARK, Order, Report, Seen, Stored, Write},
+        mover::{self, MARK, Order, Report, Seen, Step, Stored, Write},
         moving::{PodPlace, Reserved, StoredPool},
     },
     service::guest::serves,
@@ -182,6 +183,21 @@ impl mover::Cluster for Cluster {
 
     async fn look_again(&self) {
         tokio::time::sleep(LOOK_AGAIN).await;
+    }
+
+    fn begins(&self, step: Step) {
+        // Nothing depends on whether it can be said.
+        let _ = writeln!(std::io::stderr().lock(), "{} …", progress(step));
+    }
+}
+
+fn progress(step: Step) -> String {
+    match step {
+        Step::Read => "reading pools, reservations, blocks and pods".to_owned(),
+        Step::Stamp(count) => format!("stamping {}", counted(count, "pool")),
+        Step::WriteBlocks(count) => format!("writing {}", counted(count, "block")),
+        Step::RemoveBlocks(count) => format!("removing {}", counted(count, "block")),
+        Step::Reserve(count) => format!("making {}", counted(count, "reservation")),
     }
 }
 
