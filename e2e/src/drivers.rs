@@ -3,7 +3,6 @@
 
 pub(crate) mod device_plugin;
 pub(crate) mod dra;
-mod grpc;
 pub(crate) mod pod_resources;
 
 use std::{collections::BTreeMap, ffi::OsString};

@@ -3,27 +3,19 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    os::fd::OwnedFd,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use hyper_util::rt::TokioIo;
-use tonic::{
-    Request,
-    client::Grpc,
-    codegen::http::uri::PathAndQuery,
-    transport::{Channel, Endpoint},
-};
-use tonic_prost::ProstCodec;
+use tokio::net::UnixStream;
 
-use crate::root::{Root, RootError, proc_path};
+use crate::{
+    grpc::Channel,
+    root::{Root, RootError, proc_path},
+};
 
 /// The timeout of a call; a slower runtime is asked again later.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// More bytes than the list of one node's sandboxes has.
-const MAX_MESSAGE: usize = 16 << 20;
-
 /// The reason why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CriError {
@@ -80,11 +72,11 @@ impl CriError {
     }
 }
 
-/// A connection to a runtime.
+/// A connection to a runtime or a kubelet.
 #[derive(Debug)]
 pub struct Client {
     socket: PathBuf,
-    grpc: Grpc<Channel>,
+    channel: Channel,
     /// The ID of the listening process.
     pub pid: u32,
 }
@@ -93,27 +85,35 @@ impl Client {
     /// Connects to the socket at the node's path `socket`.
     pub async fn connect(root: &Root, socket: &Path) -> Result<Self, CriError> {
         let (directory, name) = root.parent(socket)?;
-        let path = proc_path(&directory).join(name);
         let refused = |source| CriError::Connect {
             socket: socket.to_owned(),
             source,
         };
-        let pid = peer_pid(&path).await.map_err(refused)?;
+        let stream = UnixStream::connect(proc_path(&directory).join(name)).await;
+        let stream = stream.map_err(refused)?;
+        let peer = stream.peer_cred().map_err(refused)?;
+        // Zero stands for a process whose namespace is not visible from here.
+        let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok());
+        let pid = pid.filter(|pid| *pid > 0);
         let pid = pid.ok_or_else(|| CriError::Invisible {
             socket: socket.to_owned(),
         })?;
-        let channel =
-            channel(directory.into(), path)
-                .await
-                .map_err(|error| CriError::Transport {
-                    socket: socket.to_owned(),
-                    reason: error.to_string(),
-                })?;
-        let grpc = Grpc::new(channel).max_decoding_message_size(MAX_MESSAGE);
-        Ok(Self {
+        let channel = tokio::time::timeout(TIMEOUT, Channel::open(stream)).await;
+        let reason = match channel {
+            Ok(Ok(channel)) => {
+                let socket = socket.to_owned();
+                return Ok(Self {
+                    socket,
+                    channel,
+                    pid,
+                });
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => no_answer(),
+        };
+        Err(CriError::Transport {
             socket: socket.to_owned(),
-            grpc,
-            pid,
+            reason,
         })
     }
 
@@ -180,63 +180,25 @@ impl Client {
         request: Q,
     ) -> Result<A, CriError>
     where
-        Q: prost::Message + Send + Sync + 'static,
-        A: prost::Message + Default + Send + Sync + 'static,
+        Q: prost::Message,
+        A: prost::Message + Default,
     {
         let refused = |reason: String| CriError::Refused {
             socket: self.socket.clone(),
             method,
             reason,
         };
-        let call = async {
-            self.grpc.ready().await.map_err(|error| error.to_string())?;
-            let codec = ProstCodec::<Q, A>::default();
-            let response = self
-                .grpc
-                .unary(
-                    Request::new(request),
-                    PathAndQuery::from_static(path),
-                    codec,
-                )
-                .await;
-            response
-                .map(tonic::Response::into_inner)
-                .map_err(|status| match status.message() {
-                    "" => status.code().to_string(),
-                    message => message.to_owned(),
-                })
-        };
-        match tokio::time::timeout(TIMEOUT, call).await {
-            Ok(response) => response.map_err(refused),
-            Err(_) => Err(refused(format!("no answer within {} s", TIMEOUT.as_secs()))),
-        }
+        let message = request.encode_to_vec();
+        let call = self.channel.call(path, &message);
+        let answer = tokio::time::timeout(TIMEOUT, call).await;
+        let answer = answer.map_err(|_| refused(no_answer()))?;
+        let answer = answer.map_err(|error| refused(error.to_string()))?;
+        A::decode(&answer[..]).map_err(|error| refused(error.to_string()))
     }
 }
 
-/// Returns the ID of the process that listens on the socket; `None` when its process namespace is not visible from here.
-async fn peer_pid(path: &Path) -> io::Result<Option<u32>> {
-    let stream = tokio::net::UnixStream::connect(path).await?;
-    let pid = stream.peer_cred()?.pid();
-    Ok(pid
-        .and_then(|pid| u32::try_from(pid).ok())
-        .filter(|pid| *pid > 0))
-}
-
-async fn channel(directory: OwnedFd, path: PathBuf) -> Result<Channel, tonic::transport::Error> {
-    let directory = std::sync::Arc::new(directory);
-    let connector = tower::service_fn(move |_| {
-        let (path, directory) = (path.clone(), directory.clone());
-        async move {
-            let stream = tokio::net::UnixStream::connect(path).await?;
-            drop(directory);
-            Ok::<_, io::Error>(TokioIo::new(stream))
-        }
-    });
-    Endpoint::from_static("http://runtime")
-        .connect_timeout(TIMEOUT)
-        .timeout(TIMEOUT)
-        .connect_with_connector(connector)
-        .await
+fn no_answer() -> String {
+    format!("no answer within {} s", TIMEOUT.as_secs())
 }
 
 /// cri-api `VersionRequest`.

@@ -17,6 +17,8 @@ pub mod containerd;
 pub mod crio;
 
 pub mod cri;
+pub mod device_plugin;
+pub mod grpc;
 pub mod podresources;
 pub mod process;
 

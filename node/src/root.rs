@@ -19,6 +19,7 @@ use std::{
 use rustix::{
     fs::{AtFlags, Dir, FileType, FsWord, Mode, OFlags, ResolveFlags, openat2},
     io::Errno,
+    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with},
 };
 
 /// The prefix of temporary files.
@@ -377,6 +378,17 @@ impl Root {
             .ok_or_else(|| fail("use", path, io::Error::from(io::ErrorKind::InvalidInput)))?;
         let parent = self.directory(path.parent().unwrap_or(Path::new("/")))?;
         Ok((parent, name))
+    }
+
+    /// Returns whether a process accepts connections at a socket; a full queue counts, too.
+    pub fn accepts(&self, socket: &Path) -> bool {
+        let connected = |(dir, name): (Directory, &OsStr)| {
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            let client = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+            connect(&client, &SocketAddrUnix::new(proc_path(&dir).join(name))?)
+        };
+        let outcome = self.parent(socket).map(connected);
+        matches!(outcome, Ok(Ok(()) | Err(Errno::AGAIN)))
     }
 
     /// Opens a directory for access to several of its files.

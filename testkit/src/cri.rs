@@ -2,12 +2,15 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use node::cri::{
-    ListPodSandboxResponse, PodSandbox, PodSandboxMetadata, StatusResponse, VersionResponse,
+use node::{
+    cri::{
+        ListPodSandboxResponse, PodSandbox, PodSandboxMetadata, StatusResponse, VersionResponse,
+    },
+    grpc::{Code, Reply},
 };
 use prost::Message as _;
 
-use crate::grpc::{Server, Status};
+use crate::grpc::Server;
 
 /// A fake CRI server, which runs until it is dropped.
 pub struct CriServer {
@@ -29,11 +32,9 @@ pub struct RuntimeInfo {
 impl CriServer {
     /// A server that reports `runtime`. It listens when this returns; the socket's directory is created.
     pub fn start(socket: &Path, runtime: RuntimeInfo) -> Self {
-        let server = Server::start(socket, move |path| {
-            runtime.answer(path).ok_or(Status {
-                code: 12,
-                message: "not here",
-            })
+        let server = Server::start(socket, move |path, _| match runtime.answer(path) {
+            Some(answer) => Reply::One(answer),
+            None => Reply::Refused(Code::Unimplemented, "not here"),
         });
         Self { _server: server }
     }

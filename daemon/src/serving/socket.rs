@@ -20,7 +20,6 @@ use node::root::{Kind, Root, RootError, proc_path};
 use rustix::{
     fs::{AtFlags, Mode, fchmod, linkat, renameat, statat, unlinkat},
     io::Errno,
-    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with},
 };
 use tokio::net::{UnixListener, UnixStream};
 use tracing::{debug, info};
@@ -135,7 +134,7 @@ impl Socket {
         let mut others = names
             .iter()
             .filter(|name| is_own_name(name) && **name != self.own);
-        others.any(|name| is_served_at(&self.root, &self.dir.join(name)))
+        others.any(|name| self.root.accepts(&self.dir.join(name)))
     }
 
     /// Returns whether any daemon accepts connections at the public name.
@@ -214,7 +213,7 @@ impl Drop for Socket {
 
 /// Returns whether any daemon accepts connections at the public name.
 pub fn is_served(root: &Root, dir: &Path) -> bool {
-    is_served_at(root, &dir.join(api::SOCKET_NAME))
+    root.accepts(&dir.join(api::SOCKET_NAME))
 }
 
 /// Returns whether a daemon served shims a moment ago. Ask before [`sweep`] and [`Socket::bind`], which change the directory.
@@ -223,27 +222,19 @@ pub fn was_served_lately(root: &Root, dir: &Path) -> bool {
         .is_ok_and(|dir| api::presence::is_recent(&proc_path(&dir), SystemTime::now()))
 }
 
-/// Returns whether a process accepts connections at a path.
-pub fn is_served_at(root: &Root, path: &Path) -> bool {
-    let served = |(dir, name): (_, &std::ffi::OsStr)| accepts(&proc_path(&dir).join(name));
-    root.parent(path).is_ok_and(served)
-}
-
 /// Removes the own names of ended daemons, and their location files.
 pub fn sweep(root: &Root, dir: &Path) {
     for (id, dir) in location::list(root) {
-        if !is_served_at(root, &dir.join(own_name(&id))) {
+        if !root.accepts(&dir.join(own_name(&id))) {
             let removed = location::forget(root, &id);
             debug!(id, ?removed, "removed the location file of an ended daemon");
         }
     }
-    let (Ok(names), Ok(open)) = (root.list(dir), root.open_dir(dir)) else {
-        return;
-    };
+    let names = root.list(dir).unwrap_or_default();
     for name in names.iter().filter(|name| is_own_name(name)) {
         let path = dir.join(name);
         let is_socket = matches!(root.kind(&path), Ok(Some(Kind::Socket)));
-        if is_socket && !accepts(&proc_path(&open).join(name)) {
+        if is_socket && !root.accepts(&path) {
             let removed = root.remove(&path);
             debug!(path = %path.display(), ?removed, "removed the socket of an ended daemon");
         }
@@ -295,16 +286,6 @@ fn remove(dir: &OwnedFd, name: &str) -> rustix::io::Result<()> {
 fn identity(dir: &OwnedFd, name: &str) -> rustix::io::Result<Identity> {
     let stat = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
     Ok((stat.st_dev, stat.st_ino))
-}
-
-/// Returns whether a process accepts connections at a path; a full queue counts, too.
-fn accepts(path: &Path) -> bool {
-    let connected = || -> rustix::io::Result<()> {
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        connect(&socket, &SocketAddrUnix::new(path)?)
-    };
-    matches!(connected(), Ok(()) | Err(Errno::AGAIN))
 }
 
 #[cfg(test)]

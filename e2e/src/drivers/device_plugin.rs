@@ -1,15 +1,19 @@
 //! The device plugin (v1beta1): four devices of one resource on two NUMA nodes, of which it prefers the last. A container has its
 //! devices in an environment variable, and each device has a device information file on the node.
 
-use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::Context as _;
-use hyper_util::rt::TokioIo;
+use node::{
+    device_plugin::{
+        AllocateRequest, AllocateResponse, ContainerAllocateRequest, ContainerAllocateResponse,
+        DIR, Device, HEALTHY, ListAndWatchResponse, NumaNode, Registry, TopologyInfo,
+    },
+    grpc::{self, Code, Reply},
+    root::Root,
+};
 use prost::Message as _;
-use tonic::{Request, client::Grpc, codegen::http::uri::PathAndQuery, transport::Endpoint};
-use tonic_prost::ProstCodec;
-
-use crate::drivers::grpc::{self, GrpcReply};
+use tokio::net::UnixListener;
 
 /// The argument that makes this program the device plugin.
 pub(crate) const NAME: &str = "device-plugin";
@@ -24,8 +28,8 @@ pub(crate) const DEVICES: [(&str, i64); 4] = [
     ("0000:18:02.3", 0),
     ("0000:18:02.4", 1),
 ];
-/// The directory of the kubelet's and the device plugins' sockets.
-const DIRECTORY: &str = "/var/lib/kubelet/device-plugins";
+/// The kubelet's directory.
+const KUBELET: &str = "/var/lib/kubelet";
 const SOCKET: &str = "e2e-nic.sock";
 
 /// Registers with the kubelet and serves it.
@@ -40,64 +44,45 @@ pub(crate) fn run() -> anyhow::Result<()> {
         .enable_all()
         .build()?;
     threads.block_on(async {
-        let socket = Path::new(DIRECTORY).join(SOCKET);
-        let served = tokio::spawn(async move { grpc::serve(&socket, Arc::new(answer)).await });
-        register().await?;
-        served.await?
+        let socket = Path::new(KUBELET).join(DIR).join(SOCKET);
+        // An earlier run may have left one.
+        let _ = fs::remove_file(&socket);
+        let listener = UnixListener::bind(&socket).context(SOCKET)?;
+        let served = tokio::spawn(grpc::serve(listener, answer));
+        let mut registry = Registry::connect(&Root::open("/")?, Path::new(KUBELET)).await?;
+        registry.register(SOCKET, RESOURCE).await?;
+        Err(served.await?.into())
     })
 }
 
-async fn register() -> anyhow::Result<()> {
-    let connector = tower::service_fn(|_| async {
-        let socket = Path::new(DIRECTORY).join("kubelet.sock");
-        tokio::net::UnixStream::connect(socket)
-            .await
-            .map(TokioIo::new)
-    });
-    let endpoint = Endpoint::from_static("http://localhost");
-    let channel = endpoint
-        .connect_with_connector(connector)
-        .await
-        .context("cannot register at the kubelet")?;
-    let mut grpc = Grpc::new(channel);
-    grpc.ready().await?;
-    let request = RegisterRequest {
-        version: "v1beta1".to_owned(),
-        endpoint: SOCKET.to_owned(),
-        resource_name: RESOURCE.to_owned(),
-    };
-    let path = PathAndQuery::from_static("/v1beta1.Registration/Register");
-    let codec = ProstCodec::<RegisterRequest, Empty>::default();
-    grpc.unary(Request::new(request), path, codec).await?;
-    Ok(())
-}
+const UNKNOWN: Reply = Reply::Refused(Code::Unimplemented, "not here");
 
-fn answer(path: &str, message: &[u8]) -> GrpcReply {
+fn answer(path: &str, message: &[u8]) -> Reply {
     match path.rsplit('/').next() {
         Some("GetDevicePluginOptions") => {
             let options = DevicePluginOptions {
                 get_preferred_allocation_available: true,
             };
-            GrpcReply::One(options.encode_to_vec())
+            Reply::One(options.encode_to_vec())
         }
-        Some("PreStartContainer") => GrpcReply::One(Vec::new()),
-        Some("ListAndWatch") => GrpcReply::First(devices().encode_to_vec()),
+        Some("PreStartContainer") => Reply::One(Vec::new()),
+        Some("ListAndWatch") => Reply::Open(devices().encode_to_vec(), Box::new(())),
         Some("GetPreferredAllocation") => match PreferredAllocationRequest::decode(message) {
-            Ok(request) => GrpcReply::One(preferred(request).encode_to_vec()),
-            Err(_) => GrpcReply::Unknown,
+            Ok(request) => Reply::One(preferred(request).encode_to_vec()),
+            Err(_) => UNKNOWN,
         },
         Some("Allocate") => match AllocateRequest::decode(message) {
-            Ok(request) => GrpcReply::One(allocated(&request).encode_to_vec()),
-            Err(_) => GrpcReply::Unknown,
+            Ok(request) => Reply::One(allocated(&request).encode_to_vec()),
+            Err(_) => UNKNOWN,
         },
-        _ => GrpcReply::Unknown,
+        _ => UNKNOWN,
     }
 }
 
 fn devices() -> ListAndWatchResponse {
     let device = |(id, node): (&str, i64)| Device {
         id: id.to_owned(),
-        health: "Healthy".to_owned(),
+        health: HEALTHY.to_owned(),
         topology: Some(TopologyInfo {
             nodes: vec![NumaNode { id: node }],
         }),
@@ -133,47 +118,6 @@ fn allocated(request: &AllocateRequest) -> AllocateResponse {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct Empty {}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct RegisterRequest {
-    #[prost(string, tag = "1")]
-    version: String,
-    #[prost(string, tag = "2")]
-    endpoint: String,
-    #[prost(string, tag = "3")]
-    resource_name: String,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct ListAndWatchResponse {
-    #[prost(message, repeated, tag = "1")]
-    devices: Vec<Device>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct Device {
-    #[prost(string, tag = "1")]
-    id: String,
-    #[prost(string, tag = "2")]
-    health: String,
-    #[prost(message, optional, tag = "3")]
-    topology: Option<TopologyInfo>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct TopologyInfo {
-    #[prost(message, repeated, tag = "1")]
-    nodes: Vec<NumaNode>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct NumaNode {
-    #[prost(int64, tag = "1")]
-    id: i64,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
 struct DevicePluginOptions {
     #[prost(bool, tag = "2")]
     get_preferred_allocation_available: bool,
@@ -203,28 +147,4 @@ struct PreferredAllocationResponse {
 struct ContainerPreferredAllocationResponse {
     #[prost(string, repeated, tag = "1")]
     device_ids: Vec<String>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct AllocateRequest {
-    #[prost(message, repeated, tag = "1")]
-    container_requests: Vec<ContainerAllocateRequest>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct ContainerAllocateRequest {
-    #[prost(string, repeated, tag = "1")]
-    devices_ids: Vec<String>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct AllocateResponse {
-    #[prost(message, repeated, tag = "1")]
-    container_responses: Vec<ContainerAllocateResponse>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct ContainerAllocateResponse {
-    #[prost(btree_map = "string, string", tag = "1")]
-    envs: BTreeMap<String, String>,
 }

@@ -3,14 +3,8 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
-use hyper_util::rt::TokioIo;
-use tonic::{
-    Request,
-    client::Grpc,
-    codegen::http::uri::PathAndQuery,
-    transport::{Channel, Endpoint},
-};
-use tonic_prost::ProstCodec;
+use node::grpc::Channel;
+use tokio::{net::UnixStream, time::timeout};
 
 /// `NamespaceMode.NODE`; the default is `POD`.
 const NAMESPACE_NODE: i32 = 2;
@@ -22,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_mins(4);
 /// A connection to a runtime.
 pub(crate) struct Client {
     threads: tokio::runtime::Runtime,
-    grpc: Grpc<Channel>,
+    channel: Channel,
 }
 
 impl Client {
@@ -31,21 +25,11 @@ impl Client {
             .worker_threads(1)
             .enable_all()
             .build()?;
-        let connector = tower::service_fn(move |_| {
-            let socket = socket.clone();
-            async move {
-                tokio::net::UnixStream::connect(socket)
-                    .await
-                    .map(TokioIo::new)
-            }
-        });
-        // tonic requires an address, and the connector ignores it.
-        let endpoint = Endpoint::from_static("http://localhost").timeout(TIMEOUT);
-        let channel = threads.block_on(endpoint.connect_with_connector(connector))?;
-        Ok(Self {
-            threads,
-            grpc: Grpc::new(channel),
-        })
+        let channel = threads.block_on(async {
+            let stream = UnixStream::connect(socket).await?;
+            anyhow::Ok(Channel::open(stream).await?)
+        })?;
+        Ok(Self { threads, channel })
     }
 
     /// `RunPodSandbox`; returns the sandbox's ID.
@@ -53,18 +37,17 @@ impl Client {
         let request = RunPodSandboxRequest {
             config: Some(config.clone()),
         };
-        Ok(self.call::<_, Id>("RunPodSandbox", request)?.id)
+        Ok(self.call::<Id>("RunPodSandbox", &request)?.id)
     }
 
     /// `StopPodSandbox`.
     pub(crate) fn stop(&mut self, id: &str) -> anyhow::Result<()> {
-        self.call::<_, Empty>("StopPodSandbox", Id::of(id))
-            .map(drop)
+        self.call::<Empty>("StopPodSandbox", &Id::of(id)).map(drop)
     }
 
     /// `RemovePodSandbox`.
     pub(crate) fn remove(&mut self, id: &str) -> anyhow::Result<()> {
-        self.call::<_, Empty>("RemovePodSandbox", Id::of(id))
+        self.call::<Empty>("RemovePodSandbox", &Id::of(id))
             .map(drop)
     }
 
@@ -74,7 +57,7 @@ impl Client {
             id: id.to_owned(),
             verbose: true,
         };
-        let status: PodSandboxStatusResponse = self.call("PodSandboxStatus", request)?;
+        let status: PodSandboxStatusResponse = self.call("PodSandboxStatus", &request)?;
         let info: serde_json::Value =
             serde_json::from_str(status.info.get("info").context("no info")?)?;
         let pid = info["pid"]
@@ -95,24 +78,22 @@ impl Client {
             config: Some(config),
             sandbox_config: Some(of.clone()),
         };
-        let id = self.call::<_, Id>("CreateContainer", request)?.id;
-        self.call::<_, Empty>("StartContainer", Id::of(&id))?;
+        let id = self.call::<Id>("CreateContainer", &request)?.id;
+        self.call::<Empty>("StartContainer", &Id::of(&id))?;
         Ok(id)
     }
 
-    fn call<Q, A>(&mut self, method: &str, request: Q) -> anyhow::Result<A>
-    where
-        Q: prost::Message + Send + Sync + 'static,
-        A: prost::Message + Default + Send + Sync + 'static,
-    {
-        let path = PathAndQuery::try_from(format!("/runtime.v1.RuntimeService/{method}"))?;
-        let Self { threads, grpc } = self;
-        let answer = threads.block_on(async {
-            grpc.ready().await?;
-            let codec = ProstCodec::<Q, A>::default();
-            anyhow::Ok(grpc.unary(Request::new(request), path, codec).await?)
-        });
-        Ok(answer.with_context(|| method.to_owned())?.into_inner())
+    fn call<A: prost::Message + Default>(
+        &mut self,
+        method: &str,
+        request: &impl prost::Message,
+    ) -> anyhow::Result<A> {
+        let path = format!("/runtime.v1.RuntimeService/{method}");
+        let Self { threads, channel } = self;
+        let message = request.encode_to_vec();
+        let call = async { timeout(TIMEOUT, channel.call(&path, &message)).await };
+        let answer = threads.block_on(call)?.with_context(|| method.to_owned())?;
+        Ok(A::decode(&answer[..])?)
     }
 }
 

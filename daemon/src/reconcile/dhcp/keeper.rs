@@ -23,7 +23,6 @@ use crate::{
     },
     readiness::{Gate, Readiness},
     reconcile::{node::NodeReconciler, node_service::Seen},
-    serving::socket,
 };
 
 /// The socket that the reference's plugin connects to, in the runtime's file tree.
@@ -93,7 +92,7 @@ impl Keeper {
             Err(error) => return State::Failed(error.to_string()),
         };
         let seen = seen.root();
-        if socket::is_served_at(seen, &self.socket) {
+        if seen.accepts(&self.socket) {
             return State::Served;
         }
         match child.as_mut().map(Detached::fate) {
