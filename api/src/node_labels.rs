@@ -1,4 +1,5 @@
-//! The labels of a Node that say which definitions it can serve. Schedulers find the node by them.
+//! The labels of a Node that say which definitions it can serve. Schedulers find the node by them, or by extended resources with the same
+//! names.
 
 use crate::network_report::Verdict;
 

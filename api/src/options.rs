@@ -140,7 +140,7 @@ pub static OPTIONS: &[Opt] = &[
     opt("kubeletDir", Text, Some("\"/var/lib/kubelet\""), Daemon, "Directory of the kubelet on the node, in which it reports the devices of pods."),
     opt("dhcp", Bool, Some("false"), Daemon, "Whether the daemon holds DHCP leases, for networks with the IPAM plugin dhcp. If a dhcp plugin of the node is found first, the daemon also keeps the service of that plugin running."),
     opt("whereabouts", Text, None, Daemon, "Namespace of the IPPools of whereabouts; with it and ipam the daemon gives their addresses, too, and installs its plugin of that name."),
-    opt("publish", Text, Some("\"none\""), Daemon, "How the daemon publishes which definitions its node can serve: none, labels (of its Node) or features (a file for Node Feature Discovery)."),
+    opt("publish", Text, Some("\"none\""), Daemon, "How the daemon publishes which definitions its node can serve: none, labels (of its Node), features (a file for Node Feature Discovery) or resources (of the kubelet, which pods request)."),
     opt("ownPlugins", Object, None, Daemon, "The CNI plugins that come with the daemon, in /var/lib/multus/bin: install (true), only and skip (lists of names), first (false: they are searched after those of the node)."),
     opt("detachOnUninstall", Bool, Some("false"), Daemon, "Whether an uninstall first detaches deleted pods, and leaves the runtime the default networks' results of pods that run."),
     opt("dynamicNetworks", Bool, Some("false"), Daemon, "Whether a changed networks annotation of a running pod attaches and detaches."),

@@ -33,7 +33,10 @@ pub static RULES: &[(&str, Rule)] = &[
         "unservedRequests",
         Rule::Words(&["error", "event", "silent"]),
     ),
-    ("publish", Rule::Words(&["none", "features", "labels"])),
+    (
+        "publish",
+        Rule::Words(&["none", "features", "labels", "resources"]),
+    ),
     ("metricsPort", Rule::UpTo(65535)),
     ("connectionLimit", Rule::UpTo(u64::MAX)),
     ("socketDir", Rule::AbsolutePath),

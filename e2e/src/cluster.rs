@@ -12,7 +12,7 @@ use self::pods::Pods;
 use crate::{
     control_plane::{Components, ControlPlane, api_client::ApiClient},
     node::{
-        Node,
+        Node, Service,
         cgroup::Cgroup,
         inspect::Addresses,
         layout::{ContainerdVersion, Layout},
@@ -27,6 +27,7 @@ use crate::{
 pub(crate) struct Member {
     pub(crate) runtime: Runtime,
     pub(crate) node: Node,
+    pub(crate) kubelet: Service,
     _cgroup: Cgroup,
 }
 
@@ -81,10 +82,11 @@ impl Cluster {
             let server = members
                 .first()
                 .map_or(&node, |member: &Member| &member.node);
-            let cgroup = kubelet::join(&node, server, &control, &runtime)?;
+            let (cgroup, kubelet) = kubelet::join(&node, server, &control, &runtime)?;
             members.push(Member {
                 runtime,
                 node,
+                kubelet,
                 _cgroup: cgroup,
             });
         }

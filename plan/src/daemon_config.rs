@@ -94,6 +94,8 @@ pub enum Publish {
     Features,
     /// By labels of the node's Node.
     Labels,
+    /// By extended resources, of which the kubelet hears through its interface for device plugins.
+    Resources,
 }
 
 /// The highest limit of concurrent verbs: each has a thread.
@@ -101,10 +103,11 @@ const MAX_VERBS: usize = 1000;
 /// The values of `logLevel`.
 const LOG_LEVELS: [&str; 4] = ["panic", "error", "verbose", "debug"];
 /// The values of `publish`.
-const PUBLISH: [(&str, Publish); 3] = [
+const PUBLISH: [(&str, Publish); 4] = [
     ("none", Publish::None),
     ("features", Publish::Features),
     ("labels", Publish::Labels),
+    ("resources", Publish::Resources),
 ];
 
 /// The file cannot be used.

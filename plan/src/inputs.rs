@@ -32,7 +32,7 @@ pub struct Nad {
     pub name: String,
     /// `spec.config`. When it is empty, the configuration is a file on the node's disk.
     pub config: String,
-    /// The value of [`RESOURCE_ANNOTATION`].
+    /// The value of [`RESOURCE_ANNOTATION`], unless it is a resource that daemons publish, which has no devices.
     pub resource_name: Option<String>,
     /// The value of [`SELECTOR_ANNOTATION`].
     pub node_selector: Option<String>,

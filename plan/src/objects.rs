@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use api::node_labels;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{
     Deserialize, Deserializer,
@@ -135,7 +136,9 @@ pub fn nad(definition: Definition) -> Arc<Nad> {
         namespace: definition.metadata.namespace.unwrap_or_default(),
         name: definition.metadata.name.unwrap_or_default(),
         config: definition.spec.config,
-        resource_name: annotations.remove(plan::RESOURCE_ANNOTATION),
+        resource_name: annotations
+            .remove(plan::RESOURCE_ANNOTATION)
+            .filter(|name| !name.starts_with(node_labels::PREFIX)),
         node_selector: annotations.remove(plan::SELECTOR_ANNOTATION),
     })
 }
@@ -198,6 +201,22 @@ mod tests {
             assert_eq!(nad(definition).config, expected, "{spec}");
         }
     }
+
+    #[test]
+    fn resource_that_says_where_a_network_is_served_has_no_devices() {
+        let read = |resource: &str| {
+            let annotations = json!({plan::RESOURCE_ANNOTATION: resource});
+            let metadata = json!({"name": "lan", "namespace": "shop", "annotations": annotations});
+            definition(json!({"metadata": metadata, "spec": {}})).unwrap()
+        };
+        let own = format!("{}shop.lan", node_labels::PREFIX);
+        assert_eq!(read(&own).resource_name, None);
+        assert_eq!(
+            read("intel.com/nic").resource_name.as_deref(),
+            Some("intel.com/nic")
+        );
+    }
+
     #[test]
     fn metadata_alone_gives_the_same_pod_as_the_complete_object() {
         let object = json!({

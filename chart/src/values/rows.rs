@@ -109,7 +109,7 @@ pub static VALUES: &[Row] = &[
     row("ipam.enabled", Switch, Some("false"), "Let daemons give addresses that are unique in the cluster, to pods of networks with the IPAM plugin multus-ipam. They are counted in AddressBlocks, whose CRD is in the CRD chart. From Kubernetes 1.30 on, a policy keeps each daemon from the blocks of other nodes."),
     row("ipam.whereabouts", Switch, Some("false"), "Also give addresses of whereabouts' pools, on nodes without its program, next to nodes with it; implies ipam.enabled. Its CRDs have to be there."),
     row("ipam.whereaboutsNamespace", Text, Some(r#""kube-system""#), "Namespace of these pools: that of the kubeconfig of whereabouts."),
-    row("publish", Text, Some(r#""none""#), "How daemons publish which networks their nodes can serve: none; labels of the Nodes, which pods select (from Kubernetes 1.30); or features, the same labels by Node Feature Discovery, which needs no right on Nodes."),
+    row("publish", Text, Some(r#""none""#), "How daemons publish which networks their nodes can serve: none; labels of the Nodes, which pods select (from Kubernetes 1.30); features, the same labels by Node Feature Discovery; or resources, which pods request (from Kubernetes 1.26). Features and resources need no right on Nodes."),
     group("metrics", "Metrics for Prometheus, a dashboard for Grafana, and alerts."),
     row("metrics.enabled", Switch, Some("false"), "Let each daemon serve /metrics on all addresses of its node."),
     row("metrics.port", Port, Some("9091"), "Port of the node for the metrics; config.daemon_conf.metricsPort takes precedence, also if metrics.enabled is false. The pod does not declare the port, because then the new daemon of an update could not start next to the old one."),

@@ -9,6 +9,7 @@ pub mod ipam_service;
 pub mod limits;
 pub mod links;
 pub(crate) mod node_features;
+pub(crate) mod node_resources;
 pub mod node_service;
 pub mod orphans;
 

@@ -1,4 +1,4 @@
-//! Publishes which definitions the node can serve, if the option `publish` says so, for schedulers and for Node Feature Discovery.
+//! Publishes which definitions the node can serve, if the option `publish` says so, for schedulers, the kubelet or Node Feature Discovery.
 //! The daemon that serves the node looks again when something changes that a definition needs. Nothing is written unless a verdict changed.
 
 use std::{
@@ -28,6 +28,7 @@ use crate::{
         dir_watch::{DirectoryWatch, changed_or_never},
         links::LinkWatch,
         node_features,
+        node_resources::{self, Resources},
     },
     networks::{
         Examined, Planned,
@@ -71,10 +72,8 @@ pub async fn run(parts: Parts) {
     let readiness = Arc::clone(&parts.reconciler.readiness);
     readiness.wait_open(&serving).await;
     let publish = parts.reconciler.config.publish;
-    if publish != Publish::Features {
-        let root = Arc::clone(&parts.reconciler.root);
-        let _ = tokio::task::spawn_blocking(move || node_features::remove(&root)).await;
-    }
+    let reconciler = Arc::clone(&parts.reconciler);
+    let _ = tokio::task::spawn_blocking(move || remove_old(&reconciler)).await;
     let Some(cluster) = parts.service.cluster.get().cloned() else {
         return;
     };
@@ -82,6 +81,11 @@ pub async fn run(parts: Parts) {
         Publish::None => return,
         Publish::Features => Target::Files,
         Publish::Labels => Target::Node(NodeLabels::follow(&cluster, &parts.node)),
+        Publish::Resources => Target::Kubelet(Resources::new(
+            Arc::clone(&parts.reconciler.root),
+            &parts.reconciler.config.kubelet_dir,
+            Arc::clone(&readiness),
+        )),
     };
     let mut publisher = Publisher {
         parts: Arc::new(parts),
@@ -108,10 +112,21 @@ pub async fn run(parts: Parts) {
     }
 }
 
+/// Removes what a daemon before this one has published in another way, or has left behind.
+fn remove_old(reconciler: &NodeReconciler) {
+    let config = &reconciler.config;
+    if config.publish != Publish::Features {
+        node_features::remove(&reconciler.root);
+    }
+    node_resources::sweep(&reconciler.root, &config.kubelet_dir);
+}
+
 /// Where labels are published.
 enum Target {
     Files,
     Node(NodeLabels),
+    /// As resources with the same names.
+    Kubelet(Resources),
 }
 
 /// This node's Node.
@@ -265,6 +280,10 @@ impl Publisher {
                 let written = node_features::write(&self.parts.reconciler.root, &files);
                 written.map_err(|error| error.to_string())
             }
+            Target::Kubelet(resources) => {
+                resources.set(labels.into_keys().collect());
+                Ok(())
+            }
             Target::Node(node) => {
                 let known = node.known.borrow_and_update().clone();
                 let Some(patch) = known.and_then(|known| publication::patch(&known, &labels))
@@ -319,7 +338,7 @@ impl Target {
     /// Returns once somebody else has changed what is published.
     async fn changed(&mut self) {
         match self {
-            Self::Files => std::future::pending().await,
+            Self::Files | Self::Kubelet(_) => std::future::pending().await,
             // The follower never ends.
             Self::Node(node) => drop(node.known.changed().await),
         }
@@ -350,7 +369,7 @@ fn long_name(namespace: &str, name: &str) -> k8s_openapi::api::core::v1::Event {
         ..ObjectReference::default()
     };
     let message = format!(
-        "no node has a label for this network: namespace and name have {} characters together, and a label has at most {}",
+        "no node has a label or resource for this network: namespace and name have {} characters together, and its name has at most {}",
         namespace.len() + name.len(),
         MAX_NAME - 1,
     );

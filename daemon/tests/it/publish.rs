@@ -1,10 +1,10 @@
 //! The option `publish`: labels of the Node, and files for Node Feature Discovery, that say which definitions the node can serve.
 
-use std::fs;
+use std::{fs, os::unix::net::UnixListener};
 
 use api::node_labels::PREFIX;
 use serde_json::{Value, json};
-use testkit::api_server::Kind;
+use testkit::{api_server::Kind, kubelet::DevicePlugins};
 
 use crate::{
     node::{NODE, NodeFixture},
@@ -98,7 +98,7 @@ fn definition_with_a_long_name_gets_an_event_and_no_label() {
     let daemon = node.start().ready();
     until_labelled(&node, &[("lan", "serves")]);
     let events = node.api.wait_for_events(1);
-    let expected = "NameTooLong: no node has a label for this network: namespace and name have 68 characters together, and a label has at most 62";
+    let expected = "NameTooLong: no node has a label or resource for this network: namespace and name have 68 characters together, and its name has at most 62";
     assert_eq!(events, [expected]);
     // Another daemon does not repeat it.
     daemon.kill();
@@ -148,4 +148,51 @@ fn features_are_a_file_that_goes_with_the_option() {
     let uninstalled = node.command().arg("uninstall").output().unwrap();
     assert!(uninstalled.status.success(), "{uninstalled:?}");
     assert!(!file.exists());
+}
+
+/// Waits until the kubelet has devices for exactly these definitions.
+fn until_offered(kubelet: &DevicePlugins, names: &[&str]) {
+    let expected = names.iter().map(|name| (label(name), 1000)).collect();
+    wait_for("the devices", || {
+        (kubelet.devices() == expected).then_some(())
+    });
+}
+
+#[test]
+fn resources_follow_definitions_and_each_kubelet_that_starts() {
+    let node = node("resources");
+    node.install_plugin("bridge");
+    let kubelet_dir = node.path("var/lib/kubelet");
+    let sockets = kubelet_dir.join("device-plugins");
+    let mut kubelet = DevicePlugins::start(&kubelet_dir);
+    // A daemon that was killed left it.
+    let dead = sockets.join("multus-rs-1.sock");
+    drop(UnixListener::bind(&dead).unwrap());
+    define(&node, "lan");
+    let mut daemon = node.start().ready();
+    until_offered(&kubelet, &["lan"]);
+    assert!(!dead.exists());
+    define(&node, "storage");
+    until_offered(&kubelet, &["lan", "storage"]);
+    node.api.delete(Kind::Definition, "shop", "lan");
+    until_offered(&kubelet, &["storage"]);
+    drop(kubelet);
+    daemon.until_logged("cannot offer the kubelet", 1);
+    kubelet = DevicePlugins::start(&kubelet_dir);
+    until_offered(&kubelet, &["storage"]);
+    let own = |name: &str| name.starts_with("multus-rs-");
+    let names = fs::read_dir(&sockets).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert_eq!(names.filter(|name| own(name)).count(), 1);
+    daemon.kill();
+    until_offered(&kubelet, &[]);
+    daemon = node.start().ready();
+    until_offered(&kubelet, &["storage"]);
+    fs::remove_file(node.bin_dir().join("bridge")).unwrap();
+    until_offered(&kubelet, &[]);
+    assert_eq!(changes(&node), [json!(null); 0]);
+    daemon.terminate();
+    assert!(daemon.ended().success());
+    let names = fs::read_dir(&sockets).unwrap();
+    assert_eq!(names.count(), 1, "sockets are left beside the kubelet's");
 }

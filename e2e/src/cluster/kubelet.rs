@@ -4,16 +4,16 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use crate::{
     control_plane::ControlPlane,
-    node::{Node, cgroup::Cgroup, runtime::Runtime},
+    node::{Node, Service, cgroup::Cgroup, runtime::Runtime},
 };
 
-/// Starts kubelet and kube-proxy of a node whose `eth0` the others reach; returns the node's control group.
+/// Starts kubelet and kube-proxy of a node whose `eth0` the others reach; returns the node's control group and the kubelet.
 pub(crate) fn join(
     node: &Node,
     server: &Node,
     control: &ControlPlane,
     runtime: &Runtime,
-) -> anyhow::Result<Cgroup> {
+) -> anyhow::Result<(Cgroup, Service)> {
     join_at(
         node,
         &server.address(),
@@ -32,25 +32,19 @@ pub(crate) fn join_at(
     runtime: &Runtime,
     node_ip: &str,
     more: &[String],
-) -> anyhow::Result<Cgroup> {
+) -> anyhow::Result<(Cgroup, Service)> {
     let cgroup = Cgroup::new(&node.name)?;
     let address = format!("https://{server}:6443");
     let kubelet = kubeconfig(node);
-    let [proxy, config] = ["proxy.conf", "kubelet.yaml"].map(|name| node.dir.join(name));
+    let proxy = node.dir.join("proxy.conf");
     let token = format!("node{}", node.number);
     control.pki.kubeconfig(&kubelet, &address, &token)?;
     control.pki.kubeconfig(&proxy, &address, "proxy")?;
-    fs::write(&config, configuration(control, runtime, &cgroup))?;
-    node.serve("kubelet", "kubelet", |command| {
-        command
-            .arg("--kubeconfig")
-            .arg(kubelet)
-            .arg("--config")
-            .arg(config)
-            .arg(format!("--hostname-override={}", node.name))
-            .arg(format!("--node-ip={node_ip}"))
-            .args(more)
-    })?;
+    fs::write(
+        configuration_file(node),
+        configuration(control, runtime, &cgroup),
+    )?;
+    let kubelet = serve(node, node_ip, more)?;
     node.serve("proxy", "kube-proxy", |command| {
         command
             .arg("--kubeconfig")
@@ -64,7 +58,31 @@ pub(crate) fn join_at(
                 "--conntrack-tcp-timeout-close-wait=0",
             ])
     })?;
-    Ok(cgroup)
+    Ok((cgroup, kubelet))
+}
+
+/// Ends a kubelet that [`join`] has started, and starts it again.
+pub(crate) fn restart(node: &Node, kubelet: &mut Service) -> anyhow::Result<()> {
+    node.end(kubelet, "TERM")?;
+    *kubelet = serve(node, &node.address(), &[])?;
+    Ok(())
+}
+
+fn serve(node: &Node, node_ip: &str, more: &[String]) -> anyhow::Result<Service> {
+    node.serve("kubelet", "kubelet", |command| {
+        command
+            .arg("--kubeconfig")
+            .arg(kubeconfig(node))
+            .arg("--config")
+            .arg(configuration_file(node))
+            .arg(format!("--hostname-override={}", node.name))
+            .arg(format!("--node-ip={node_ip}"))
+            .args(more)
+    })
+}
+
+fn configuration_file(node: &Node) -> PathBuf {
+    node.dir.join("kubelet.yaml")
 }
 
 /// Returns the kubelet's kubeconfig, which the DRA driver of the node uses, too.

@@ -5,7 +5,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::Cluster,
+    cluster::{Cluster, kubelet},
     control_plane::{Components, objects},
     daemon,
     drivers::{self, device_plugin, dra},
@@ -35,7 +35,7 @@ const DAEMON_CONFIG: &str = "/var/lib/multus/e2e-daemon-config.json";
 const KUBELET: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
 
 pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
-    let fixture = report.check("a node with a kubelet is Ready", || {
+    let mut fixture = report.check("a node with a kubelet is Ready", || {
         let cluster = Cluster::with(
             env,
             &[(Layout::Kubeadm, ContainerdVersion::V2)],
@@ -90,12 +90,30 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
         "without the kubelet's socket its checkpoint is read",
         || fixture.reads_checkpoint(),
     )?;
+    report.check(
+        "the kubelet hears which networks the node can serve",
+        || fixture.offers(),
+    )?;
+    report.check(
+        "a pod that requests a network's resource has the network and no device",
+        || fixture.requests(),
+    )?;
+    report.check("a kubelet that starts again hears it, too", || {
+        fixture.offers_again()
+    })?;
     report.check("deleted pods leave nothing", || {
         let pods = [
-            "ordered", "claimed", "named", "extended", "reserved", "noted",
+            "ordered",
+            "claimed",
+            "named",
+            "extended",
+            "reserved",
+            "noted",
+            "requesting",
+            "again",
         ];
         fixture.cluster.delete(&pods.map(str::to_owned))?;
-        nothing_left(node)
+        nothing_left(fixture.cluster.server())
     })
 }
 
@@ -117,6 +135,7 @@ impl DevicesFixture<'_> {
         let paths = &cluster.members[0].runtime.paths;
         let config = json!({
             "cniConfigDir": paths.conf_dir, "binDir": paths.bin_dir, "logLevel": "debug", "dynamicNetworks": true,
+            "publish": "resources",
         });
         node.write(DAEMON_CONFIG, config.to_string())?;
         let admin = cluster.control.admin();
@@ -288,6 +307,59 @@ impl DevicesFixture<'_> {
         drivers::ensure_status(cluster, pod, &attached)
     }
 
+    /// A definition that the node can serve is a resource of it, until it is deleted.
+    fn offers(&self) -> anyhow::Result<()> {
+        let cluster = &self.cluster;
+        let definition = |name| drivers::network(name, &own_resource(name), "10.21.0.0/24");
+        cluster.apply(&[definition("gone"), definition("lan")])?;
+        self.until_offered("gone", "1k")?;
+        self.until_offered("lan", "1k")?;
+        cluster.kubectl(&["delete", "network-attachment-definitions", "gone"])?;
+        self.until_offered("gone", "0")
+    }
+
+    fn until_offered(&self, name: &str, expected: &str) -> anyhow::Result<()> {
+        let resource = own_resource(name);
+        sh::until(60, "the node has the resource", || {
+            let node = self.cluster.get(&["node", &self.cluster.server().name])?;
+            let count = node["status"]["allocatable"][&resource].as_str();
+            ensure!(
+                count.unwrap_or("0") == expected,
+                "{count:?} of {resource} are allocatable"
+            );
+            Ok(())
+        })
+    }
+
+    /// A kubelet forgets its plugins when it ends.
+    fn offers_again(&mut self) -> anyhow::Result<()> {
+        let member = &mut self.cluster.members[0];
+        kubelet::restart(&member.node, &mut member.kubelet)?;
+        let cluster = &self.cluster;
+        // A kubelet rejects pods for ever that come before the plugin has registered.
+        sh::until(60, "a new pod gets a device", || {
+            cluster.apply(&[requesting("again")])?;
+            let pod = cluster.pod("again")?;
+            if pod["status"]["phase"] == "Failed" {
+                cluster.delete(&["again".to_owned()])?;
+            }
+            ensure!(pod["status"]["phase"] == "Running", "{}", pod["status"]);
+            Ok(())
+        })
+    }
+
+    fn requests(&self) -> anyhow::Result<()> {
+        let cluster = &self.cluster;
+        cluster.apply(&[requesting("requesting")])?;
+        cluster.ensure_interfaces("requesting", &["eth0", "net1"])?;
+        let attached = drivers::attached_devices(cluster.server(), "requesting")?;
+        ensure!(
+            attached.is_empty(),
+            "its networks have devices {attached:?}"
+        );
+        Ok(())
+    }
+
     /// The pod has three devices; detaching one network frees its device for another network.
     fn hot_plug(&self) -> anyhow::Result<()> {
         let cluster = &self.cluster;
@@ -311,6 +383,19 @@ impl DevicesFixture<'_> {
         );
         drivers::ensure_status(cluster, "ordered", &after)
     }
+}
+
+/// Returns the resource that says where a definition is served.
+fn own_resource(name: &str) -> String {
+    format!("{}default.{name}", api::node_labels::PREFIX)
+}
+
+/// Returns a pod with the network `lan` that requests its resource.
+fn requesting(name: &str) -> Value {
+    let mut pod = objects::pod(name, "", Some("lan"));
+    drivers::unbind(&mut pod);
+    pod["spec"]["containers"][0]["resources"] = json!({"limits": {own_resource("lan"): "1"}});
+    pod
 }
 
 fn claiming(name: &str, networks: &str, claim: Value) -> Value {

@@ -178,7 +178,7 @@ pub(super) fn join(
         &format!("subjectAltName={}", names.join(",")),
     )?;
     let [certificate, key] = ["crt", "key"].map(|end| control.pki.file(&format!("{name}.{end}")));
-    let cgroup = kubelet::join_at(
+    let (cgroup, _) = kubelet::join_at(
         node,
         server,
         control,
