@@ -14,6 +14,7 @@ use std::{
     io::{self, Read},
     path::Path,
     sync::{Mutex, PoisonError},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -30,7 +31,10 @@ pub const VARIABLE: &str = "MULTUS_DAEMON";
 /// The variable that distinguishes the spawners of one daemon.
 const SPAWNER: &str = "MULTUS_SPAWNER";
 /// The most bytes that are read of an environment.
-const MAX_ENVIRONMENT: u64 = 1 << 20;
+const MAX_ENVIRONMENT: usize = 128 << 10;
+/// The time for a process to start another program; a process may also have no environment for ever.
+const EXEC: Duration = Duration::from_millis(50);
+const PAUSE: Duration = Duration::from_millis(1);
 /// The time for all of them to finish by themselves: a killed plugin may leave something that no DEL finds, such as an empty lease.
 const GRACE: Duration = Duration::from_secs(3);
 /// The time for a killed process to end, unless the kernel blocks it.
@@ -247,13 +251,25 @@ fn daemon_of(pid: i32) -> Option<ProcessIdentity> {
 
 /// Returns the value of a process's variable, or `None` if the environment cannot be read.
 fn carried(pid: i32, variable: &str) -> Option<String> {
-    let mut environment = Vec::new();
-    let read = File::open(format!("/proc/{pid}/environ")).and_then(|file| {
-        file.take(MAX_ENVIRONMENT)
-            .read_to_end(&mut environment)
-            .map(drop)
-    });
-    read.ok().and_then(|()| named_in(&environment, variable))
+    let environment = environment_of(pid).ok()?;
+    named_in(&environment, variable)
+}
+
+/// Reads the environment of a process. While it starts another program the kernel shows none, so an empty one is read again.
+fn environment_of(pid: i32) -> io::Result<Vec<u8>> {
+    let until = Instant::now() + EXEC;
+    // Kernel threads and zombies have no program.
+    let has_program = || fs::read_link(format!("/proc/{pid}/exe")).is_ok();
+    loop {
+        let mut environment = vec![0; MAX_ENVIRONMENT];
+        // At once: of a process that has started another program since, a second read gives nothing.
+        let length = File::open(format!("/proc/{pid}/environ"))?.read(&mut environment)?;
+        environment.truncate(length);
+        if !environment.is_empty() || Instant::now() >= until || !has_program() {
+            return Ok(environment);
+        }
+        thread::sleep(PAUSE);
+    }
 }
 
 fn named_in(environment: &[u8], variable: &str) -> Option<String> {
@@ -303,6 +319,24 @@ mod tests {
     }
 
     #[test]
+    fn process_that_starts_another_program_is_found() {
+        let again = "exec sh -c \"$0\" \"$0\"";
+        let mut command = Command::new("sh");
+        command.args(["-c", again, again]).env(VARIABLE, "here");
+        let mut child = command.spawn().unwrap();
+        let pid = child.id().cast_signed();
+        // Before its first program it is this one.
+        while fs::read_link(format!("/proc/{pid}/exe")).ok() == std::env::current_exe().ok() {
+            thread::yield_now();
+        }
+        let found = (0..5_000).filter(|_| carried(pid, VARIABLE).as_deref() == Some("here"));
+        let found = found.count();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(found, 5_000);
+    }
+
+    #[test]
     fn only_orphans_are_ended() {
         let own = ProcessIdentity::own().unwrap();
         let ended = ProcessIdentity { started: 1, ..own };
@@ -325,7 +359,7 @@ mod tests {
         for pid in pids {
             let name = || fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
             while name().trim() != "sleep" {
-                std::thread::yield_now();
+                thread::yield_now();
             }
         }
         let ended =
