@@ -31,6 +31,9 @@ pub enum CallError {
     /// The answer is not gRPC.
     #[error("the answer is not gRPC")]
     NoGrpc,
+    /// The answer is longer than any of a node.
+    #[error("the answer has more than {MAX_MESSAGE} bytes")]
+    TooLong,
     /// The server answered with another status than success.
     #[error("{0}")]
     Status(String),
@@ -64,6 +67,9 @@ impl Channel {
         stream.send_data(framed(message), true)?;
         let (head, mut body) = response.await?.into_parts();
         let bytes = read(&mut body).await?;
+        if bytes.len() > PREFIX + MAX_MESSAGE {
+            return Err(CallError::TooLong);
+        }
         let trailers = body.trailers().await?;
         // An answer without a message has its status in front.
         let status = trailers.unwrap_or(head.headers);
@@ -215,4 +221,51 @@ fn end(stream: &mut SendStream<Bytes>, code: u16, text: &'static str) -> Result<
         trailers.insert(TEXT, HeaderValue::from_static(text));
     }
     stream.send_trailers(trailers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn client_gets_messages_and_refusals_of_the_server() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let server = tokio::spawn(serve(listener, |path, message| match path {
+            "/test/Echo" => Reply::One(message.to_owned()),
+            "/test/Long" => Reply::One(vec![0; MAX_MESSAGE + 1]),
+            _ => Reply::Refused(Code::Unimplemented, "not here"),
+        }));
+        let stream = UnixStream::connect(&socket).await.unwrap();
+        let mut channel = Channel::open(stream).await.unwrap();
+        // Longer than a frame, and than what may be sent at once.
+        for length in [0, 1, 100_000] {
+            let message = vec![7; length];
+            let answer = channel.call("/test/Echo", &message).await.unwrap();
+            assert!(answer == message, "{length}");
+        }
+        let error = async |channel: &mut Channel, path| {
+            let answer = channel.call(path, b"").await;
+            answer.unwrap_err().to_string()
+        };
+        assert_eq!(error(&mut channel, "/test/Other").await, "not here");
+        let text = "the answer has more than 16777216 bytes";
+        assert_eq!(error(&mut channel, "/test/Long").await, text);
+        server.abort();
+        let _ = server.await;
+        assert!(channel.call("/test/Echo", b"").await.is_err());
+    }
+
+    #[test]
+    fn only_whole_messages_are_used() {
+        let whole = framed(b"abc");
+        assert_eq!(message_of(&whole), Some(&b"abc"[..]));
+        let mut compressed = whole.to_vec();
+        compressed[0] = 1;
+        let more = [&whole[..], b"d"].concat();
+        for other in [&whole[..7], &whole[..4], &compressed, &more, b""] {
+            assert_eq!(message_of(other), None, "{other:?}");
+        }
+    }
 }
