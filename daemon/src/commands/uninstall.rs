@@ -62,7 +62,7 @@ pub async fn run(context: &CommandContext, detach: bool) -> anyhow::Result<()> {
             writeln!(out, "removed {path}")?;
         }
     }
-    if host::end_services(&config.cni_dir, &root) > 0 {
+    if host::end_services(&config, &root) > 0 {
         writeln!(out, "ended the plugin dhcp that held leases")?;
     }
     state::remove_locks(&root, &config.cni_dir)?;

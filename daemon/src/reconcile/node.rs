@@ -429,7 +429,7 @@ impl NodeReconciler {
             Ok(removed) => info!(?removed, "removed installed files"),
             Err(error) => warn!(%error, "cannot remove all installed files"),
         }
-        host::end_services(&self.config.cni_dir, &self.root);
+        host::end_services(&self.config, &self.root);
         let certificate = self.config.certificate.as_ref();
         match certificate.map(|settings| certificate::remove(&self.root, settings)) {
             None | Some(Ok(false)) => {}

@@ -89,7 +89,7 @@ impl NodeReconciler {
         if removed.is_empty() && files.is_empty() {
             return;
         }
-        host::node_features::remove(&self.root);
+        host::remove_published(&self.config, &self.root);
         info!(configurations = ?removed, ?files, "removed the former installation, which served pods");
         self.remove_locks();
     }
@@ -100,7 +100,7 @@ impl NodeReconciler {
             Ok(removed) => info!(?removed, "removed the plugins"),
             Err(error) => warn!(%error, "cannot remove all plugins"),
         }
-        host::end_services(&self.config.cni_dir, &self.root);
+        host::end_services(&self.config, &self.root);
     }
 }
 

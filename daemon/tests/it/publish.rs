@@ -193,6 +193,10 @@ fn resources_follow_definitions_and_each_kubelet_that_starts() {
     assert_eq!(changes(&node), [json!(null); 0]);
     daemon.terminate();
     assert!(daemon.ended().success());
-    let names = fs::read_dir(&sockets).unwrap();
-    assert_eq!(names.count(), 1, "sockets are left beside the kubelet's");
+    let count = || fs::read_dir(&sockets).unwrap().count();
+    assert_eq!(count(), 1, "sockets are left beside the kubelet's");
+    drop(UnixListener::bind(&dead).unwrap());
+    let uninstalled = node.command().arg("uninstall").output().unwrap();
+    assert!(uninstalled.status.success(), "{uninstalled:?}");
+    assert_eq!(count(), 1, "uninstall leaves the socket of a killed daemon");
 }
