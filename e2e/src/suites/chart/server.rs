@@ -1,6 +1,6 @@
 //! A real API server without controllers and kubelets: it accepts or refuses objects.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
@@ -144,9 +144,18 @@ impl Server {
             let further: Vec<_> = arguments.iter().map(String::as_str).collect();
             render::text(env, name, &chart, &[base, &further].concat())
         })?;
+        // Most objects are those of the switch before.
+        let mut applied = BTreeSet::new();
         for (arguments, text) in switches.iter().zip(texts) {
-            self.apply_on_server(&text)
-                .with_context(|| arguments.join(" "))?;
+            let objects = render::parse(&text)?.into_iter();
+            let objects = objects.map(|object| object.to_string());
+            let new: Vec<_> = objects
+                .filter(|object| applied.insert(object.clone()))
+                .collect();
+            if !new.is_empty() {
+                self.apply_on_server(&new.join("\n---\n"))
+                    .with_context(|| arguments.join(" "))?;
+            }
         }
         let text = render::text(env, name, &chart, defects::EVERYTHING)?;
         self.apply_on_server(&text)?;
