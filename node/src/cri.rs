@@ -16,6 +16,7 @@ use crate::{
 
 /// The timeout of a call; a slower runtime is asked again later.
 const TIMEOUT: Duration = Duration::from_secs(5);
+
 /// The reason why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CriError {

@@ -1,6 +1,6 @@
 //! gRPC on unix sockets, for calls with one request: framed messages over HTTP/2 (grpc.io, "gRPC over HTTP2").
 
-use std::{fmt, future::poll_fn, io, sync::Arc};
+use std::{future::poll_fn, io, sync::Arc};
 
 use h2::{
     RecvStream, SendStream,
@@ -40,6 +40,7 @@ pub enum CallError {
 }
 
 /// A connection to a server, which is closed when it is dropped.
+#[derive(Debug)]
 pub struct Channel {
     client: SendRequest<Bytes>,
     connection: JoinHandle<Result<(), h2::Error>>,
@@ -82,12 +83,6 @@ impl Channel {
             (Some(code), _) => Err(CallError::Status(format!("status {code}"))),
             (None, _) => Err(CallError::NoGrpc),
         }
-    }
-}
-
-impl fmt::Debug for Channel {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Channel").finish_non_exhaustive()
     }
 }
 

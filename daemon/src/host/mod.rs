@@ -13,8 +13,11 @@ pub(crate) mod node_resources;
 pub mod node_service;
 pub mod orphans;
 
-use node::root::Root;
+use std::path::Path;
+
+use node::root::{Kind, Root};
 use plan::daemon_config::Config;
+use tracing::debug;
 
 /// Removes what nothing needs while no daemon serves plugins; leases and records of running pods stay. Returns how many processes it ended.
 pub fn end_services(config: &Config, root: &Root) -> usize {
@@ -29,4 +32,17 @@ pub fn end_services(config: &Config, root: &Root) -> usize {
 pub(crate) fn remove_published(config: &Config, root: &Root) {
     node_features::remove(root);
     node_resources::sweep(root, &config.kubelet_dir);
+}
+
+/// Removes the sockets in a directory that `is_ours` names and at which no process listens.
+pub(crate) fn remove_dead_sockets(root: &Root, dir: &Path, is_ours: impl Fn(&str) -> bool) {
+    let names = root.list(dir).unwrap_or_default();
+    for name in names.iter().filter(|name| is_ours(name)) {
+        let path = dir.join(name);
+        let is_socket = matches!(root.kind(&path), Ok(Some(Kind::Socket)));
+        if is_socket && !root.accepts(&path) {
+            let removed = root.remove(&path);
+            debug!(path = %path.display(), ?removed, "removed the socket of an ended daemon");
+        }
+    }
 }

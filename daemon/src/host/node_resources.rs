@@ -21,10 +21,11 @@ use tokio::{
     task::JoinHandle,
     time::timeout,
 };
-use tracing::{debug, warn};
+use tracing::warn;
 
 use crate::{
     backoff::doubled,
+    host::remove_dead_sockets,
     readiness::{Gate, Readiness},
 };
 
@@ -34,8 +35,8 @@ const DEVICES: usize = 1000;
 const NAME: &str = "multus-rs-";
 /// The subject of the note about a failure.
 const SUBJECT: &str = "resources";
-/// The time in which a kubelet asks for the devices of a plugin that has registered.
-const ASKED: Duration = Duration::from_secs(10);
+/// The time in which a kubelet begins to follow the devices of a plugin that has registered.
+const OPENED_WITHIN: Duration = Duration::from_secs(10);
 /// The pause after the first failure, doubled with each further one up to the longest pause, after which a new kubelet hears of us.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -90,15 +91,7 @@ impl Resources {
 
 /// Removes the sockets of daemons that have ended.
 pub(crate) fn sweep(root: &Root, kubelet_dir: &Path) {
-    let dir = kubelet_dir.join(DIR);
-    let names = root.list(&dir).unwrap_or_default();
-    for name in names.iter().filter(|name| name.starts_with(NAME)) {
-        let path = dir.join(name);
-        if !root.accepts(&path) {
-            let removed = root.remove(&path);
-            debug!(path = %path.display(), ?removed, "removed the socket of an ended device plugin");
-        }
-    }
+    remove_dead_sockets(root, &kubelet_dir.join(DIR), |name| name.starts_with(NAME));
 }
 
 impl Kubelet {
@@ -131,12 +124,12 @@ impl Kubelet {
             format!("cannot listen in {}: {error}", self.dir.join(DIR).display())
         })?;
         let (streams, _) = watch::channel(());
-        let (streams, asked) = (Arc::new(streams), Arc::new(Notify::new()));
+        let (streams, opened) = (Arc::new(streams), Arc::new(Notify::new()));
         let serving = grpc::serve(listener, {
-            let (streams, asked) = (Arc::clone(&streams), Arc::clone(&asked));
+            let (streams, opened) = (Arc::clone(&streams), Arc::clone(&opened));
             move |path, message| {
                 reply(DEVICES, path, message, || {
-                    asked.notify_one();
+                    opened.notify_one();
                     Box::new(streams.subscribe())
                 })
             }
@@ -144,8 +137,9 @@ impl Kubelet {
         let registered = async {
             let registered = registry.register(&socket.name, resource).await;
             registered.map_err(|error| error.to_string())?;
-            let asks = timeout(ASKED, asked.notified()).await;
-            asks.map_err(|_| format!("it registered {resource} and does not ask for devices"))?;
+            let follows = timeout(OPENED_WITHIN, opened.notified()).await;
+            follows
+                .map_err(|_| format!("it registered {resource} and does not ask for devices"))?;
             self.readiness.note(SUBJECT, None);
             streams.closed().await;
             Ok(())

@@ -31,7 +31,7 @@ pub const VARIABLE: &str = "MULTUS_DAEMON";
 /// The variable that distinguishes the spawners of one daemon.
 const SPAWNER: &str = "MULTUS_SPAWNER";
 /// The most bytes that are read of an environment.
-const MAX_ENVIRONMENT: usize = 128 << 10;
+const MAX_ENVIRONMENT: usize = 1 << 20;
 /// The time for a process to start another program; a process may also have no environment for ever.
 const EXEC: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_millis(1);

@@ -24,7 +24,7 @@ use rustix::{
 use tokio::net::{UnixListener, UnixStream};
 use tracing::{debug, info};
 
-use crate::host::dir_watch::DirectoryWatch;
+use crate::host::{dir_watch::DirectoryWatch, remove_dead_sockets};
 
 const DIR_MODE: u32 = 0o700;
 const SOCKET_MODE: u32 = 0o600;
@@ -230,15 +230,7 @@ pub fn sweep(root: &Root, dir: &Path) {
             debug!(id, ?removed, "removed the location file of an ended daemon");
         }
     }
-    let names = root.list(dir).unwrap_or_default();
-    for name in names.iter().filter(|name| is_own_name(name)) {
-        let path = dir.join(name);
-        let is_socket = matches!(root.kind(&path), Ok(Some(Kind::Socket)));
-        if is_socket && !root.accepts(&path) {
-            let removed = root.remove(&path);
-            debug!(path = %path.display(), ?removed, "removed the socket of an ended daemon");
-        }
-    }
+    remove_dead_sockets(root, dir, is_own_name);
 }
 
 fn listen(root: &Root, dir: &Path, own: &str) -> anyhow::Result<(UnixListener, Identity)> {
