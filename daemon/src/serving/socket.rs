@@ -15,11 +15,11 @@ use std::{
 };
 
 use anyhow::Context;
-use futures::FutureExt;
 use node::root::{Kind, Root, RootError, proc_path};
 use rustix::{
     fs::{AtFlags, Mode, fchmod, linkat, renameat, statat, unlinkat},
     io::Errno,
+    net::{SocketFlags, accept_with},
 };
 use tokio::net::{UnixListener, UnixStream};
 use tracing::{debug, info};
@@ -94,10 +94,11 @@ impl Socket {
         Ok(self.listener.accept().await?.0)
     }
 
-    /// Returns a connection that is already queued.
+    /// Returns a connection that is already queued. It asks the kernel: the runtime does not yet know of a connection that arrived just now.
     pub fn queued(&self) -> Option<UnixStream> {
-        let accepted = self.listener.accept().now_or_never()?;
-        accepted.ok().map(|(stream, _)| stream)
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let accepted = accept_with(&self.listener, flags).ok()?;
+        UnixStream::from_std(accepted.into()).ok()
     }
 
     /// Claims the public name, even from another daemon; [`restore_names`](Self::restore_names) takes it.

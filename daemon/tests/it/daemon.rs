@@ -108,8 +108,9 @@ impl SocketClient {
         &self,
         request: &Request,
     ) -> thread::JoinHandle<io::Result<HttpResponse>> {
-        let (socket, body) = (self.0.clone(), request.to_json());
-        thread::spawn(move || send(&socket, "POST", api::PATH_CNI, &body))
+        let body = request.to_json();
+        let stream = UnixStream::connect(&self.0).unwrap();
+        thread::spawn(move || exchange_on(stream, &format!("POST {}", api::PATH_CNI), "", &body))
     }
 }
 
@@ -269,7 +270,15 @@ fn send_with(socket: &Path, header: &str, body: &[u8]) -> io::Result<HttpRespons
 }
 
 fn exchange(socket: &Path, first: &str, header: &str, body: &[u8]) -> io::Result<HttpResponse> {
-    let mut stream = UnixStream::connect(socket)?;
+    exchange_on(UnixStream::connect(socket)?, first, header, body)
+}
+
+fn exchange_on(
+    mut stream: UnixStream,
+    first: &str,
+    header: &str,
+    body: &[u8],
+) -> io::Result<HttpResponse> {
     stream.set_read_timeout(Some(PATIENCE))?;
     send_request(&mut stream, first, header, body)?;
     let mut response = Vec::new();

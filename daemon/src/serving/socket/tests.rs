@@ -80,6 +80,18 @@ async fn public_name_passes_to_the_next_daemon_and_back() {
 }
 
 #[tokio::test]
+async fn connection_that_arrived_just_now_is_queued() {
+    let fixture = Fixture::new();
+    let mut socket = fixture.bind("a");
+    publish(&mut socket);
+    let connect = || std::os::unix::net::UnixStream::connect(fixture.path(api::SOCKET_NAME));
+    let _clients = [connect().unwrap(), connect().unwrap()];
+    assert!(socket.queued().is_some());
+    assert!(socket.queued().is_some());
+    assert!(socket.queued().is_none());
+}
+
+#[tokio::test]
 async fn deleted_names_are_restored() {
     let fixture = Fixture::new();
     let mut socket = fixture.bind("a");
