@@ -5,6 +5,7 @@ use std::{collections::btree_map::Entry, path::PathBuf, sync::Arc, time::Duratio
 use anyhow::Context as _;
 use api::cause::{self, Cause};
 use cmdline::error_line;
+use futures::{StreamExt as _, TryStreamExt as _, future::ready, stream};
 use ipam::guest::mover::Write;
 use kube::{
     Api, Client, Config,
@@ -18,7 +19,6 @@ use kube::{
 use plan::{Nad, objects};
 use serde::de::IgnoredAny;
 use serde_json::Value;
-use tokio::task::{JoinError, JoinSet};
 
 use crate::{object::DEFINITION, pod_state::seconds, validate::KnownDefinitions};
 
@@ -29,7 +29,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(30);
 const NOT_FOUND: u16 = 404;
 /// The statuses of a patch of an object that is another one than the client has read.
 const CHANGED: [u16; 3] = [NOT_FOUND, 409, 422];
-/// So many changes are sent at once.
+/// So many requests are sent at once.
 const AT_ONCE: usize = 16;
 const JSON_PATCH: &str = "application/json-patch+json";
 /// The number of objects in one page of a list.
@@ -228,6 +228,21 @@ impl Cluster {
         Ok(listed.unwrap_or_default())
     }
 
+    /// Reads those of the named pods that exist, some at a time. A name is `namespace/name`; others are names of no pod.
+    pub(crate) async fn pods_of(
+        &self,
+        names: impl IntoIterator<Item = &str>,
+    ) -> Result<Vec<Value>, String> {
+        let kind = resource("", "v1", "Pod", "pods");
+        let names = names.into_iter().filter_map(|name| name.split_once('/'));
+        let names = names.filter(|(_, name)| !name.contains('/'));
+        let reads = names.map(|(namespace, name)| self.get(&kind, namespace, name));
+        let found = stream::iter(reads).buffer_unordered(AT_ONCE);
+        let found = found.try_collect::<Vec<_>>().await;
+        let found = found.map_err(|refusal| refusal.to_string())?;
+        Ok(found.into_iter().flatten().collect())
+    }
+
     /// Reads an object, of the whole cluster when the namespace is empty; `None` when it does not exist.
     pub(crate) async fn object(
         &self,
@@ -263,27 +278,13 @@ impl Cluster {
         &self,
         writes: impl IntoIterator<Item = Write<'_>>,
     ) -> Result<usize, String> {
-        let (mut tasks, mut changed) = (JoinSet::new(), 0);
-        let mut note = |outcome: Option<Result<_, JoinError>>| match outcome {
-            Some(Ok(Err(PatchError::Changed(_)))) => {
-                changed += 1;
-                Ok(())
-            }
-            Some(Ok(Err(PatchError::Failed(reason)))) => Err(reason),
-            Some(Err(error)) => Err(error.to_string()),
-            Some(Ok(Ok(()))) | None => Ok(()),
-        };
-        for write in writes {
-            let request = request(&write).map_err(|error| error.to_string())?;
-            if tasks.len() >= AT_ONCE {
-                note(tasks.join_next().await)?;
-            }
-            tasks.spawn(send(self.client.clone(), request));
-        }
-        while !tasks.is_empty() {
-            note(tasks.join_next().await)?;
-        }
-        Ok(changed)
+        let sent = stream::iter(writes).map(|write| self.write(write));
+        let changed = sent.buffer_unordered(AT_ONCE).map(|outcome| match outcome {
+            Ok(()) => Ok(0),
+            Err(PatchError::Changed(_)) => Ok(1),
+            Err(PatchError::Failed(reason)) => Err(reason),
+        });
+        changed.try_fold(0, |all, one| ready(Ok(all + one))).await
     }
 
     /// Reads the version of the API server, such as `v1.32.3+k3s1`.

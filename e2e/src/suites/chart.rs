@@ -184,6 +184,14 @@ fn same_objects(env: &TestEnv) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Values that an older version of Kubernetes cannot serve, one below the first that can, and a part of the chart's hint.
+const REFUSED_BY_VERSION: [(&str, &str, &str); 4] = [
+    ("definitionValidation.enabled=true", "1.29.0", "upgrade to 1.30"),
+    ("definitionSelectors.enabled=true", "1.35.0", "upgrade to 1.36"),
+    ("publish=labels", "1.29.0", "upgrade to 1.30"),
+    ("publish=resources", "1.25.0", "upgrade to 1.26"),
+];
+
 fn refused(env: &TestEnv) -> anyhow::Result<()> {
     for (value, hint) in REFUSED {
         for name in ["rke2-multus", "k3s-multus", "multus"] {
@@ -193,19 +201,13 @@ fn refused(env: &TestEnv) -> anyhow::Result<()> {
             }
         }
     }
-    let old = [
-        "--set=definitionValidation.enabled=true",
-        "--kube-version=1.29.0",
-    ];
-    let error = render::ours(env, "rke2-multus", &old)
-        .err()
-        .map(|error| error.to_string());
-    ensure!(
-        error
-            .as_ref()
-            .is_some_and(|error| error.contains("upgrade to 1.30")),
-        "{error:?}"
-    );
+    for (value, version, hint) in REFUSED_BY_VERSION {
+        let options = [&*format!("--set={value}"), &format!("--kube-version={version}")];
+        match render::ours(env, "rke2-multus", &options) {
+            Ok(_) => bail!("Kubernetes {version} accepts {value}"),
+            Err(error) => ensure!(error.to_string().contains(hint), "{value}: {error:#}"),
+        }
+    }
     Ok(())
 }
 

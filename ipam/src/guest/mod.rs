@@ -60,7 +60,7 @@ pub struct Definition {
 }
 
 /// The pod's interface that an address is taken for, as the objects name it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
     pub container: String,
     /// Namespace and name of the pod.

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::moving::{self, Adoption, Obstacle, PodPlace, Reserved, Return, StoredPool};
 use super::pool::{ADOPTED, ADOPTING, RETURNING};
 use super::{POOLS, RESERVATIONS, collection, reservation};
-use crate::object::{self, AddressBlock, Mode, POOL_OWNER};
-use crate::request::{free, want};
+use crate::object::{self, AddressBlock, Mode, POOL_OWNER, Slot};
+use crate::request::want;
 
 /// The label of the pools' namespace. From `adopted` on nobody makes reservations, from `closed` on those of the blocks are made, and from
 /// `open` on they are complete and pools give addresses.
@@ -38,7 +38,7 @@ pub enum Write<'a> {
 
 /// The cluster whose pools are moved. An error is a sentence; the request may have been made all the same.
 pub trait Cluster {
-    /// Reads everything that decides, the pools first and the pods last.
+    /// Reads everything that decides but pods and reservations, the pools first.
     fn seen(&self) -> impl Future<Output = Result<Seen, String>>;
     /// Reads the pools, which are of one namespace; there is at least one.
     fn pools(&self) -> impl Future<Output = Result<Vec<StoredPool>, String>>;
@@ -49,6 +49,11 @@ pub trait Cluster {
         name: &str,
     ) -> impl Future<Output = Result<Option<StoredPool>, String>>;
     fn blocks(&self) -> impl Future<Output = Result<Vec<AddressBlock>, String>>;
+    /// Reads where pods are, by namespace and name: where these are, or all.
+    fn pods(
+        &self,
+        names: Option<BTreeSet<&str>>,
+    ) -> impl Future<Output = Result<BTreeMap<String, PodPlace>, String>>;
     /// Reads the reservations by their names.
     fn reservations(&self) -> impl Future<Output = Result<BTreeMap<String, Reserved>, String>>;
     /// Makes changes in any order. Returns how many changed nothing, since an object was another one.
@@ -137,9 +142,11 @@ pub struct Seen {
     pub stored: Stored,
     /// The label of the pools' namespace.
     pub mark: String,
+    /// Of an adoption, and only where they decide.
     pub reservations: BTreeMap<String, Reserved>,
     /// What definitions of whereabouts say of reservations, by the names of their pools.
     pub wanted: BTreeMap<String, BTreeSet<bool>>,
+    /// Of an adoption: where pods are, by namespace and name.
     pub pods: BTreeMap<String, PodPlace>,
     /// What keeps pools from being adopted, and adopted ones from going back, beside what is in pools and blocks.
     pub against_adoption: Vec<String>,
@@ -148,7 +155,7 @@ pub struct Seen {
 
 /// Moves the addresses of all pools into blocks.
 pub async fn adopt(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
-    let mut seen = seen(cluster).await?;
+    let mut seen = certain(cluster).await?;
     if seen.stored.has(RETURNING) {
         if seen.mark == OPEN {
             return Err(MoveError::Returning);
@@ -168,12 +175,17 @@ pub async fn adopt(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
         return Ok(report);
     }
     if !is_begun {
-        let assign = |pool: &StoredPool| pool.assign(ADOPTING, &seen.space_to_be(pool));
-        stamp(cluster, StoredPool::is_open, assign).await?;
+        renew(cluster, &seen.stored).await?;
+        // Where neither it nor a definition says its space, its addresses do once nobody takes others.
+        let stamped = |pool: &StoredPool| match pool.known_space(&seen.wanted) {
+            Some(space) => pool.assign(ADOPTING, &space),
+            None => pool.stamp(ADOPTING),
+        };
+        stamp(cluster, StoredPool::is_open, stamped).await?;
         mark(cluster, seen.stored.namespace(), ADOPTED).await?;
         // Requests of a run that was interrupted may be made meanwhile.
         for attempt in 0.. {
-            seen = self::seen(cluster).await?;
+            seen = self::seen(cluster, Some(seen)).await?;
             if order.without_leaked {
                 seen.leave_out(&leaked);
             }
@@ -190,19 +202,29 @@ pub async fn adopt(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
                 return Ok(report);
             }
             // A stamp of the interrupted run was made after its blocks, in which nodes free addresses since.
-            if seen.stored.has(ADOPTED)
-                || write_blocks(cluster, &seen.stored.blocks, &adoption).await? == 0
-            {
+            if seen.stored.has(ADOPTED) {
                 break;
             }
+            // They are said before blocks are written: a run after an interruption may see other definitions.
+            let spaces = seen.unsaid_spaces();
+            let changed = match patched_pools(cluster, &spaces).await? {
+                0 if write_blocks(cluster, &seen.stored.blocks, &adoption).await? == 0 => break,
+                0 => "blocks",
+                _ => "pools",
+            };
             if attempt == ATTEMPTS {
-                return Err(MoveError::Changed("blocks"));
+                return Err(MoveError::Changed(changed));
             }
         }
     }
-    let is_meant = |pool: &StoredPool| pool.word == ADOPTING || (pool.is_open() && pool.is_empty());
-    let assign = |pool: &StoredPool| pool.assign(ADOPTED, &seen.space_to_be(pool));
-    stamp(cluster, is_meant, assign).await?;
+    let is_new = |pool: &StoredPool| pool.is_open() && pool.is_empty();
+    for (is_meant, word) in [
+        (&is_new as &dyn Fn(&_) -> _, ADOPTING),
+        (&StoredPool::is_adopting, ADOPTED),
+    ] {
+        let assign = |pool: &StoredPool| pool.assign(word, &seen.space_to_be(pool));
+        stamp(cluster, is_meant, assign).await?;
+    }
     report.obstacles = texts(&moving::late(&pools(cluster).await?));
     report.is_done = report.obstacles.is_empty();
     report.done = if report.is_done {
@@ -245,7 +267,8 @@ async fn reopen(cluster: &impl Cluster, order: Order, seen: &Seen) -> Outcome<Re
 
 /// Moves the addresses of blocks back into the pools.
 pub async fn give_back(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
-    let seen = seen(cluster).await?;
+    cluster.begins(Step::Read);
+    let seen = cluster.seen().await.map_err(MoveError::Cluster)?;
     let stored = &seen.stored;
     let mut report = Report {
         pools: stored.pools.len(),
@@ -253,7 +276,7 @@ pub async fn give_back(cluster: &impl Cluster, order: Order) -> Outcome<Report> 
         obstacles: seen.obstacles_of_return(),
         ..Report::default()
     };
-    if stored.has(ADOPTING) {
+    if stored.pools.iter().any(StoredPool::is_adopting) {
         if stored.has(ADOPTED) {
             return Err(MoveError::Adopting);
         }
@@ -266,7 +289,7 @@ pub async fn give_back(cluster: &impl Cluster, order: Order) -> Outcome<Report> 
     let is_written = seen.mark == OPEN && !stored.has(ADOPTED);
     let is_open = stored.pools.iter().all(StoredPool::is_open);
     // A request of an interrupted adoption may be made after the pools have gone back.
-    let left = stored.slots_of_pools();
+    let left = stored.without_slots_of_pools();
     let left = left.filter(|_| is_open && seen.mark == OPEN);
     let left: Vec<_> = left.collect();
     let mut blocks = stored.blocks.iter();
@@ -319,9 +342,45 @@ pub async fn give_back(cluster: &impl Cluster, order: Order) -> Outcome<Report> 
     Ok(report)
 }
 
-async fn seen(cluster: &impl Cluster) -> Outcome<Seen> {
+/// Reads everything that decides on an adoption, the pods last; those whose entries are as they were `before` are where they were.
+async fn seen(cluster: &impl Cluster, before: Option<Seen>) -> Outcome<Seen> {
     cluster.begins(Step::Read);
-    cluster.seen().await.map_err(MoveError::Cluster)
+    let mut seen = cluster.seen().await.map_err(MoveError::Cluster)?;
+    let names = before.map(|before| {
+        let unknown = before.unknown_pods(&seen.stored.pools);
+        seen.pods = before.pods;
+        seen.pods.retain(|name, _| !unknown.contains(name.as_str()));
+        unknown
+    });
+    let read = cluster.pods(names).await.map_err(MoveError::Cluster)?;
+    seen.pods.extend(read);
+    if seen.asks_for_reservations() {
+        seen.reservations = reservations(cluster).await?;
+    }
+    Ok(seen)
+}
+
+/// Reads everything that decides until no address has two entries, or the same two twice: the one is freed and the other made while both
+/// and their reservations are read.
+async fn certain(cluster: &impl Cluster) -> Outcome<Seen> {
+    let mut seen = seen(cluster, None).await?;
+    let mut doubled = seen.doubled();
+    for _ in 0..ATTEMPTS {
+        if doubled.is_empty() {
+            break;
+        }
+        cluster.look_again().await;
+        seen = self::seen(cluster, Some(seen)).await?;
+        let before = std::mem::replace(&mut doubled, seen.doubled());
+        if doubled.iter().any(|one| before.contains(one)) {
+            break;
+        }
+    }
+    Ok(seen)
+}
+
+async fn reservations(cluster: &impl Cluster) -> Outcome<BTreeMap<String, Reserved>> {
+    cluster.reservations().await.map_err(MoveError::Cluster)
 }
 
 async fn pools(cluster: &impl Cluster) -> Outcome<Vec<StoredPool>> {
@@ -354,23 +413,64 @@ impl Stored {
     }
 
     /// Returns the patches that free the slots of shared blocks whose addresses came with pools, with the names of the blocks.
-    fn slots_of_pools(&self) -> impl Iterator<Item = (String, Value)> {
-        self.blocks.iter().flat_map(|block| {
-            let slots: &[_] = match &block.mode {
-                Mode::Shared(slots) => slots,
-                Mode::Node(_) | Mode::Closed(_) => &[],
+    fn without_slots_of_pools(&self) -> impl Iterator<Item = (String, Value)> {
+        let is_of_pool = |slot: &Slot| slot.owner.starts_with(POOL_OWNER);
+        self.blocks.iter().filter_map(move |block| {
+            let Mode::Shared(slots) = &block.mode else {
+                return None;
             };
-            let slots = slots.iter().enumerate();
-            let of_pools = slots.filter(|(_, slot)| slot.owner.starts_with(POOL_OWNER));
-            of_pools.filter_map(|(slot, _)| Some((name(block), free(block, slot)?)))
+            if !slots.iter().any(is_of_pool) {
+                return None;
+            }
+            let mut slots = slots.clone();
+            let of_pools = slots.iter_mut().filter(|slot| is_of_pool(slot));
+            of_pools.for_each(|slot| *slot = Slot::default());
+            Some((
+                name(block),
+                moving::change_mode(block, "shared", Some(&slots)),
+            ))
         })
     }
 }
 
 impl Seen {
+    /// Returns the pods that may be elsewhere than in what was seen: those of entries that are new since, and those that did not exist. An
+    /// entry names the pod's container, which is another one when the pod was made anew.
+    pub fn unknown_pods<'a>(&self, pools: &'a [StoredPool]) -> BTreeSet<&'a str> {
+        let before = self.stored.pools.iter().flat_map(StoredPool::owners);
+        let before: BTreeSet<_> = before
+            .filter(|owner| self.pods.contains_key(&owner.pod))
+            .collect();
+        let now = pools.iter().flat_map(StoredPool::owners);
+        let unknown = now.filter(|owner| !before.contains(owner));
+        unknown.map(|owner| owner.pod.as_str()).collect()
+    }
+
+    /// Returns whether an adoption depends on reservations: on those of a pool whose space nothing else says, or of an address with two
+    /// entries, one of which is being freed.
+    fn asks_for_reservations(&self) -> bool {
+        let mut pools = self.stored.pools.iter();
+        pools.any(|pool| pool.known_space(&self.wanted).is_none()) || !self.doubled().is_empty()
+    }
+
+    /// Returns the addresses that two pods have.
+    fn doubled(&self) -> Vec<Obstacle> {
+        let mut obstacles = self.adoption().obstacles;
+        obstacles.retain(|one| matches!(one, Obstacle::Twice { .. }));
+        obstacles
+    }
+
     /// Returns the space that a pool's addresses get to.
     fn space_to_be(&self, pool: &StoredPool) -> String {
         pool.space_to_be(&self.reservations, &self.wanted)
+    }
+
+    /// Returns the patches that say the spaces of pools which do not say them yet.
+    fn unsaid_spaces(&self) -> Vec<(&StoredPool, Value)> {
+        let pools = self.stored.pools.iter().filter(|pool| !pool.says_space());
+        pools
+            .map(|pool| (pool, pool.assign(ADOPTING, &self.space_to_be(pool))))
+            .collect()
     }
 
     fn adoption(&self) -> Adoption {
@@ -461,6 +561,13 @@ async fn stamp(
     }
 }
 
+/// Stamps pools that are being adopted anew, so that no stamp of a run that was interrupted is made any more.
+async fn renew(cluster: &impl Cluster, stored: &Stored) -> Outcome<()> {
+    let begun = stored.pools.iter().filter(|pool| pool.is_adopting());
+    let patches: Vec<_> = begun.map(|pool| (pool, pool.renew())).collect();
+    patch_pools(cluster, &patches).await
+}
+
 /// Marks the namespace of the pools, so that the chart's policy knows who gives their addresses.
 async fn mark(cluster: &impl Cluster, namespace: &str, word: &str) -> Outcome<()> {
     let path = format!("/metadata/labels/{}", MARK.replace('/', "~1"));
@@ -509,7 +616,7 @@ async fn patch_blocks(cluster: &impl Cluster, patches: &[(String, Value)]) -> Ou
     }
 }
 
-/// Writes the blocks of an adoption that are not as they have to be. Returns how many somebody else has written meanwhile.
+/// Writes the blocks of an adoption, also those that are as they have to be. Returns how many somebody else has written meanwhile.
 async fn write_blocks(
     cluster: &impl Cluster,
     blocks: &[AddressBlock],
@@ -519,7 +626,6 @@ async fn write_blocks(
     for ((space, block), slots) in &adoption.blocks {
         let mut known = blocks.iter();
         match known.find(|one| (&one.space, one.block) == (space, *block)) {
-            Some(one) if matches!(&one.mode, Mode::Shared(written) if written == slots) => {}
             Some(one) => patches.push((name(one), moving::change_mode(one, "shared", Some(slots)))),
             None => objects.push(moving::block(space, *block, slots)),
         }
@@ -545,10 +651,13 @@ async fn put(
 
 /// Ends an adoption that was begun, before any pool is in blocks.
 async fn stop(cluster: &impl Cluster, stored: &Stored) -> Outcome<()> {
-    let patches: Vec<_> = stored.slots_of_pools().collect();
+    // A pool whose last stamp is made later has its addresses in blocks.
+    renew(cluster, stored).await?;
+    let stored = Stored::read(cluster).await?;
+    let patches: Vec<_> = stored.without_slots_of_pools().collect();
     patch_blocks(cluster, &patches).await?;
     mark(cluster, stored.namespace(), OPEN).await?;
-    let begun = stored.pools.iter().filter(|pool| pool.word == ADOPTING);
+    let begun = stored.pools.iter().filter(|pool| pool.is_adopting());
     let patches: Vec<_> = begun.map(|pool| (pool, pool.reopen(None))).collect();
     patch_pools(cluster, &patches).await?;
     // A return before it may have ended before they were gone.
@@ -592,7 +701,7 @@ async fn write_reservations(
     pools: &[StoredPool],
     back: &Return,
 ) -> Outcome<()> {
-    let known = cluster.reservations().await.map_err(MoveError::Cluster)?;
+    let known = reservations(cluster).await?;
     let namespace = &pools[0].namespace;
     let path = collection(namespace, RESERVATIONS);
     let is_wrong = |name: &str, one: &Reserved| {

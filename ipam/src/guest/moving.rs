@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
 
-use super::pool::{ADOPTED, NEW, Pool, PoolError, SPACE, STAMP, place};
+use super::pool::{ADOPTED, ADOPTING, NEW, Pool, PoolError, SPACE, STAMP, place};
 use super::{Owner, own_space, reservation, slot_owner};
 use crate::object::{self, AddressBlock, Mode, POOL_OWNER, Slot, SlotPod};
 use crate::range::{BLOCK_SIZE, Block, Subnet};
@@ -148,6 +148,24 @@ impl StoredPool {
         ["", NEW].contains(&self.word.as_str())
     }
 
+    /// Returns whether its addresses are being written into blocks.
+    pub fn is_adopting(&self) -> bool {
+        let rest = self.word.strip_prefix(ADOPTING);
+        rest.is_some_and(|turn| turn.is_empty() || turn.starts_with('-'))
+    }
+
+    /// Returns the patch that stamps it as being adopted by the next run: those of earlier runs fail after it.
+    pub fn renew(&self) -> Value {
+        let turn = self
+            .word
+            .rsplit_once('-')
+            .and_then(|(_, turn)| turn.parse().ok());
+        self.stamp(&format!(
+            "{ADOPTING}-{}",
+            turn.unwrap_or(1_u32).wrapping_add(1)
+        ))
+    }
+
     /// Returns the patch that stamps it, unless it has changed since it was read.
     pub fn stamp(&self, word: &str) -> Value {
         let mut steps = vec![self.pool.test()];
@@ -209,20 +227,42 @@ impl StoredPool {
         reservations: &BTreeMap<String, Reserved>,
         wanted: &BTreeMap<String, BTreeSet<bool>>,
     ) -> String {
-        if let Some(space) = &self.space {
-            return space.clone();
+        self.known_space(wanted).unwrap_or_else(|| {
+            let mut entries = self.pool.entries();
+            let is_reserved =
+                entries.any(|(address, owner)| self.is_reserved_for(address, owner, reservations));
+            self.space_of(is_reserved)
+        })
+    }
+
+    /// Returns the space that its addresses get to; `None` where its entries decide.
+    pub fn known_space(&self, wanted: &BTreeMap<String, BTreeSet<bool>>) -> Option<String> {
+        if self.space.is_some() {
+            return self.space.clone();
         }
-        let mut entries = self.pool.entries();
-        let has_reservation = |(address, owner)| self.is_reserved_for(address, owner, reservations);
         let wanted = wanted.get(&self.name).filter(|wanted| wanted.len() == 1);
         let is_reserved = match wanted.and_then(BTreeSet::first) {
             Some(is_reserved) => *is_reserved,
-            None => self.is_empty() || entries.any(has_reservation),
+            None if self.is_empty() => true,
+            None => return None,
         };
+        Some(self.space_of(is_reserved))
+    }
+
+    fn space_of(&self, is_reserved: bool) -> String {
         if is_reserved {
             return self.network_name.clone();
         }
         own_space(&self.name)
+    }
+
+    pub(super) fn says_space(&self) -> bool {
+        self.space.is_some()
+    }
+
+    /// Returns who has its addresses.
+    pub(super) fn owners(&self) -> impl Iterator<Item = &Owner> {
+        self.pool.entries().map(|(_, owner)| owner)
     }
 
     fn is_reserved_for(
@@ -361,6 +401,8 @@ pub fn change_mode(seen: &AddressBlock, mode: &str, slots: Option<&[Slot]>) -> V
     if let Some(slots) = slots {
         let version = json!({"op": "test", "path": "/metadata/resourceVersion", "value": *seen.resource_version});
         steps.insert(0, version);
+        // A write that was given up on fails after this one, also where the slots are the same.
+        steps.push(json!({"op": "replace", "path": "/spec/turn", "value": seen.turn + 1}));
         steps.push(json!({"op": "replace", "path": "/spec/slots", "value": written(slots)}));
     }
     steps.into()

@@ -176,6 +176,10 @@ impl Server {
                 deleted(seen)
             }
         };
+        // As the real one does.
+        if objects.get(name) == Some(&changed) {
+            return Ok(Some(changed));
+        }
         let made = self.store(&mut objects, name, changed);
         let is_deletion = matches!(write, Write::Delete(..));
         Ok(Some(made).filter(|_| !is_deletion || objects.contains_key(name)))

@@ -29,6 +29,8 @@ use super::{
 use crate::{CommandStatus, Output, cluster::Cluster, object::DEFINITION, validate};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// So many pods are read one by one; more are listed.
+const FEW_PODS: usize = 1_000;
 
 /// Arguments of both commands.
 #[derive(Debug, clap::Args)]
@@ -85,9 +87,10 @@ impl mover::Cluster for Cluster {
             .map_err(|reason| format!("cannot read namespace {namespace}: {reason}"))?;
         let mark =
             object.and_then(|one| Some(one["metadata"]["labels"][MARK].as_str()?.to_owned()));
-        let reservations = self.reservations().await?;
         let netconf = validate::netconf(Map::new());
         let netconf = netconf.map_err(|error| format!("cannot use the defaults: {error:#}"))?;
+        let snapshot = gather::ranges(self).await;
+        let snapshot = snapshot.map_err(|error| format!("{error:#}"))?;
         let nads = listed(self, "k8s.cni.cncf.io/v1", DEFINITION, DEFINITIONS).await?;
         let mut wanted: BTreeMap<_, BTreeSet<bool>> = BTreeMap::new();
         for definition in nads.into_iter().flat_map(|nad| definitions(nad, &netconf)) {
@@ -112,18 +115,11 @@ impl mover::Cluster for Cluster {
                 "NodeSlicePool {namespace}/{name} cuts a range into slices of nodes, which blocks do not have: take node_slice_size out of its definitions and delete their pods, then their pools and it"
             )
         });
-        let snapshot = gather::all(self).await;
-        let snapshot = snapshot.map_err(|error| format!("{error:#}"))?;
-        let pods = snapshot.pods().map(|pod| {
-            let uid = pod.pod.view.uid.clone();
-            let node = pod.node.clone();
-            (pod.name(), PodPlace { uid, node })
-        });
         Ok(Seen {
             mark: mark.unwrap_or_default(),
-            reservations,
+            reservations: BTreeMap::new(),
             wanted,
-            pods: pods.collect(),
+            pods: BTreeMap::new(),
             against_adoption: programs.chain(sliced).collect(),
             against_return: of_other_networks(&pools, &snapshot.networks),
             stored: Stored {
@@ -172,6 +168,24 @@ impl mover::Cluster for Cluster {
             (text_at(one, "/metadata/name"), reserved)
         });
         Ok(named.collect())
+    }
+
+    async fn pods(
+        &self,
+        names: Option<BTreeSet<&str>>,
+    ) -> Result<BTreeMap<String, PodPlace>, String> {
+        let objects = match names {
+            Some(names) if names.len() <= FEW_PODS => self.pods_of(names).await,
+            Some(_) | None => Cluster::pods(self, None).await,
+        };
+        let objects = objects.map_err(|reason| format!("cannot read pods: {reason}"))?;
+        let places = objects.iter().map(|pod| {
+            let at = |path| text_at(pod, path);
+            let name = format!("{}/{}", at("/metadata/namespace"), at("/metadata/name"));
+            let (uid, node) = (at("/metadata/uid"), at("/spec/nodeName"));
+            (name, PodPlace { uid, node })
+        });
+        Ok(places.collect())
     }
 
     async fn write_all<'a>(

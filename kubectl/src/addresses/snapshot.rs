@@ -222,11 +222,6 @@ impl Snapshot {
         })
     }
 
-    /// Returns all pods, also those whose containers have ended.
-    pub(super) fn pods(&self) -> impl Iterator<Item = &PodState> {
-        self.pods.iter()
-    }
-
     /// Returns the pod that a slot names. The runtime knows a static pod by another UID than the API server.
     pub(super) fn pod(&self, named: &SlotPod) -> Option<&PodState> {
         let place = self.pods_by_uid.get(&named.uid).or_else(|| {

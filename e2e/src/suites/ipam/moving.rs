@@ -78,6 +78,9 @@ pub(super) fn run(
         pause,
     };
     let before = report.check("pods of all nodes have addresses of pools", || {
+        if is_long {
+            moving.define()?;
+        }
         moving.fill()
     })?;
     report.check("pools are adopted while pods come and go", || {
@@ -117,6 +120,18 @@ impl Moving<'_> {
 
     fn admin(&self) -> PathBuf {
         self.fleet.control.admin()
+    }
+
+    /// Makes a definition of each range that pods have. Without them reservations say where the addresses get.
+    fn define(&self) -> anyhow::Result<()> {
+        let ranges: BTreeSet<_> = (0..self.count).map(|at| range(at).to_string()).collect();
+        let definitions = ranges.iter().enumerate().map(|(number, ipam)| {
+            let ipam: Value = serde_json::from_str(ipam)?;
+            let config = json!({"cniVersion": "1.0.0", "type": "macvlan", "ipam": ipam});
+            Ok(objects::network(&format!("pool-{number}"), &config))
+        });
+        let definitions: Vec<_> = definitions.collect::<anyhow::Result<_>>()?;
+        self.fleet.control.apply(&self.fleet.server, &definitions)
     }
 
     /// Makes pods, and takes their addresses on all nodes at once.

@@ -230,18 +230,30 @@ fn read() -> Result<(), String> {
 impl mover::Cluster for World {
     async fn seen(&self) -> Result<Seen, String> {
         let pools = self.pools().await?;
-        let reservations = self.reservations().await?;
         let blocks = self.blocks().await?;
-        read()?;
         Ok(Seen {
             wanted: self.wanted.lock().unwrap().clone(),
             stored: Stored { pools, blocks },
             mark: self.mark.lock().unwrap().clone(),
-            reservations,
-            pods: self.pods.lock().unwrap().clone(),
+            reservations: BTreeMap::new(),
+            pods: BTreeMap::new(),
             against_adoption: Vec::new(),
             against_return: Vec::new(),
         })
+    }
+
+    async fn pods(
+        &self,
+        names: Option<BTreeSet<&str>>,
+    ) -> Result<BTreeMap<String, PodPlace>, String> {
+        read()?;
+        let mut pods = self.pods.lock().unwrap().clone();
+        pods.retain(|name, _| {
+            names
+                .as_ref()
+                .is_none_or(|names| names.contains(name.as_str()))
+        });
+        Ok(pods)
     }
 
     async fn pools(&self) -> Result<Vec<StoredPool>, String> {
@@ -408,6 +420,76 @@ fn addresses_of_pools_stay_in_blocks_and_come_back() {
     moved.world.cluster.assert_free();
     assert_eq!(moved.both.counts().addresses, 0);
     assert_eq!(moved.both.take_conflicts(), 0);
+}
+
+#[test]
+fn stamp_that_lands_while_an_adoption_is_given_up_stamps_nothing() {
+    let moved = Moved::new();
+    moved.add("a", &range()).unwrap();
+    // The last stamp of the adoption.
+    moved.world.cluster.set_fate(1, 1);
+    ready(mover::adopt(&moved.world, MEANT)).unwrap_err();
+    let turns = turns::Turns::new(1);
+    thread::scope(|scope| {
+        let _end = turns.until_dropped();
+        let world = &moved.world;
+        turns.start(scope, 0, || {
+            let report = ready(mover::give_back(world, MEANT)).unwrap();
+            assert_eq!(report.done, "not adopted");
+        });
+        while turns.next() != [Next::Nothing] {
+            if world.owners().is_empty() {
+                world.cluster.land();
+            }
+            turns.go(0, Fate::Made);
+        }
+        assert!(world.all_pools().iter().all(StoredPool::is_open));
+    });
+}
+
+#[test]
+fn slots_are_not_freed_late_when_an_adoption_that_was_given_up_goes_on() {
+    let moved = Moved::new();
+    moved.add("a", &range()).unwrap();
+    moved.world.cluster.set_fate(1, 1);
+    ready(mover::adopt(&moved.world, MEANT)).unwrap_err();
+    // The write that frees the slots.
+    moved.world.server.set_fate(1, 0);
+    ready(mover::give_back(&moved.world, MEANT)).unwrap_err();
+    moved.adopt();
+    moved.world.land();
+    assert_eq!(moved.world.owners(), ["pool/a/net1"]);
+}
+
+#[test]
+fn pods_are_read_again_where_their_entries_are_others() {
+    let moved = Moved::new();
+    for pod in ["a", "b", "c"] {
+        moved.add(pod, &range()).unwrap();
+    }
+    let mut seen = ready(mover::Cluster::seen(&moved.world)).unwrap();
+    seen.pods = moved.world.pods.lock().unwrap().clone();
+    seen.pods.remove("shop/b");
+    let next_container = Ask::Allocate(allocation("c2", "c", &range()));
+    assert!(is_done(&moved.both.serve(&next_container)));
+    moved.add("d", &range()).unwrap();
+    let pools = moved.world.all_pools();
+    let unknown: Vec<_> = seen.unknown_pods(&pools).into_iter().collect();
+    assert_eq!(unknown, ["shop/b", "shop/c", "shop/d"]);
+}
+
+#[test]
+fn reservations_say_the_space_of_pools_without_definitions() {
+    let moved = Moved::new();
+    let own =
+        json!({"type": "whereabouts", "range": "10.41.0.0/24", "enable_overlapping_ranges": false});
+    moved.add("a", &range()).unwrap();
+    moved.add("b", &own).unwrap();
+    moved.world.wanted.lock().unwrap().clear();
+    moved.adopt();
+    let pools = moved.world.all_pools();
+    let spaces: Vec<_> = pools.iter().map(StoredPool::space).collect();
+    assert_eq!(spaces, ["", "pool 10.41.0.0-24"]);
 }
 
 #[test]
@@ -604,9 +686,13 @@ fn stamp_that_lands_late_is_seen_before_blocks_are_written() {
     thread::scope(|scope| {
         let _end = turns.until_dropped();
         let world = &moved.world;
-        turns.start(scope, 0, || moved.adopt());
-        // Pools, reservations, blocks and pods.
-        for _ in 0..4 {
+        turns.start(scope, 0, || {
+            let changed = ready(mover::adopt(world, MEANT)).unwrap_err();
+            assert!(matches!(changed, MoveError::Changed("pools")), "{changed}");
+            moved.adopt();
+        });
+        // Pools, blocks and pods.
+        for _ in 0..3 {
             assert_eq!(turns.next(), [Next::Read]);
             turns.go(0, Fate::Made);
         }

@@ -85,7 +85,7 @@ fn start(world: &World, name: &str, dir: &tempfile::TempDir, boot: usize, times:
 }
 
 /// Moves the pools in one direction and the other, until it is over.
-fn command(world: &World, turns: &Turns, mut dice: Dice) {
+fn command(seed: u64, world: &World, turns: &Turns, mut dice: Dice) {
     while !turns.is_over() {
         let report = if dice.choose(2) == 0 {
             ready(mover::adopt(world, MEANT))
@@ -95,7 +95,7 @@ fn command(world: &World, turns: &Turns, mut dice: Dice) {
         if let Ok(report) = report {
             let mut obstacles = report.obstacles.iter();
             let is_transient = |one: &String| one.contains(" is in block ");
-            assert!(obstacles.all(is_transient), "{report:?}");
+            assert!(obstacles.all(is_transient), "{report:?} in {seed}");
         }
         turns::take(Next::Pause);
     }
@@ -247,7 +247,8 @@ fn random_histories(seeds: std::ops::Range<u64>, steps: usize) {
                 let mut history = History::new(seed, &world, &turns);
                 thread::scope(|scope| {
                     let _end = turns.until_dropped();
-                    turns.start(scope, 0, || command(&world, &turns, of_command));
+                    turns.start(scope, 0, || command(seed, &world, &turns, of_command));
+                    turns.next();
                     for step in 0..steps {
                         history.step(step, &mut dice);
                     }
