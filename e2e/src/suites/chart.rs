@@ -185,9 +185,12 @@ fn same_objects(env: &TestEnv) -> anyhow::Result<()> {
 }
 
 /// Values that an older version of Kubernetes cannot serve, one below the first that can, and a part of the chart's hint.
-const REFUSED_BY_VERSION: [(&str, &str, &str); 4] = [
-    ("definitionValidation.enabled=true", "1.29.0", "upgrade to 1.30"),
-    ("definitionSelectors.enabled=true", "1.35.0", "upgrade to 1.36"),
+const REFUSED_BY_VERSION: [(&str, &str, &str); 3] = [
+    (
+        "definitionValidation.enabled=true",
+        "1.29.0",
+        "upgrade to 1.30",
+    ),
     ("publish=labels", "1.29.0", "upgrade to 1.30"),
     ("publish=resources", "1.25.0", "upgrade to 1.26"),
 ];
@@ -202,7 +205,10 @@ fn refused(env: &TestEnv) -> anyhow::Result<()> {
         }
     }
     for (value, version, hint) in REFUSED_BY_VERSION {
-        let options = [&*format!("--set={value}"), &format!("--kube-version={version}")];
+        let options = [
+            &*format!("--set={value}"),
+            &format!("--kube-version={version}"),
+        ];
         match render::ours(env, "rke2-multus", &options) {
             Ok(_) => bail!("Kubernetes {version} accepts {value}"),
             Err(error) => ensure!(error.to_string().contains(hint), "{value}: {error:#}"),

@@ -155,6 +155,9 @@ pub struct Seen {
 
 /// Moves the addresses of all pools into blocks.
 pub async fn adopt(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
+    if order.is_meant {
+        renew(cluster).await?;
+    }
     let mut seen = certain(cluster).await?;
     if seen.stored.has(RETURNING) {
         if seen.mark == OPEN {
@@ -175,7 +178,6 @@ pub async fn adopt(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
         return Ok(report);
     }
     if !is_begun {
-        renew(cluster, &seen.stored).await?;
         // Where neither it nor a definition says its space, its addresses do once nobody takes others.
         let stamped = |pool: &StoredPool| match pool.known_space(&seen.wanted) {
             Some(space) => pool.assign(ADOPTING, &space),
@@ -281,7 +283,7 @@ pub async fn give_back(cluster: &impl Cluster, order: Order) -> Outcome<Report> 
             return Err(MoveError::Adopting);
         }
         if order.is_meant {
-            stop(cluster, stored).await?;
+            stop(cluster).await?;
             (report.is_done, report.done) = (true, "not adopted");
         }
         return Ok(report);
@@ -562,10 +564,16 @@ async fn stamp(
 }
 
 /// Stamps pools that are being adopted anew, so that no stamp of a run that was interrupted is made any more.
-async fn renew(cluster: &impl Cluster, stored: &Stored) -> Outcome<()> {
-    let begun = stored.pools.iter().filter(|pool| pool.is_adopting());
-    let patches: Vec<_> = begun.map(|pool| (pool, pool.renew())).collect();
-    patch_pools(cluster, &patches).await
+async fn renew(cluster: &impl Cluster) -> Outcome<()> {
+    for _ in 0..ATTEMPTS {
+        let pools = pools(cluster).await?;
+        let begun = pools.iter().filter(|pool| pool.is_adopting());
+        let patches: Vec<_> = begun.map(|pool| (pool, pool.renew())).collect();
+        if patched_pools(cluster, &patches).await? == 0 {
+            return Ok(());
+        }
+    }
+    Err(MoveError::Changed("pools"))
 }
 
 /// Marks the namespace of the pools, so that the chart's policy knows who gives their addresses.
@@ -650,10 +658,13 @@ async fn put(
 }
 
 /// Ends an adoption that was begun, before any pool is in blocks.
-async fn stop(cluster: &impl Cluster, stored: &Stored) -> Outcome<()> {
+async fn stop(cluster: &impl Cluster) -> Outcome<()> {
     // A pool whose last stamp is made later has its addresses in blocks.
-    renew(cluster, stored).await?;
+    renew(cluster).await?;
     let stored = Stored::read(cluster).await?;
+    if stored.has(ADOPTED) {
+        return Err(MoveError::Adopting);
+    }
     let patches: Vec<_> = stored.without_slots_of_pools().collect();
     patch_blocks(cluster, &patches).await?;
     mark(cluster, stored.namespace(), OPEN).await?;

@@ -50,7 +50,7 @@ pub struct Reserved {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {
     #[error(
-        "{address} is in use by {pod} of IPPool {pool}, and by {other} of another one: delete one of the pods"
+        "{address} is in use by {pod} of IPPool {pool}, and by {other} of another one: run the command again in two minutes, since one of them may be ending, or delete one of the pods"
     )]
     Twice {
         address: IpAddr,

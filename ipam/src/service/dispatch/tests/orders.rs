@@ -204,7 +204,7 @@ impl<'a> History<'a> {
 
     /// Every pod has kept its address, and what nobody uses is free.
     fn end(mut self) {
-        self.world.bring_back(&self.nodes);
+        self.world.bring_back(&self.nodes, &self.description());
         let (entries, reservations) = self.world.cluster.taken();
         for (address, pod) in self.uses.lock().unwrap().iter() {
             let address = address.split('/').next().unwrap();
