@@ -178,7 +178,7 @@ pub async fn adopt(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
         return Ok(report);
     }
     if !is_begun {
-        // Where neither it nor a definition says its space, its addresses do once nobody takes others.
+        // Where neither the pool nor a definition says the space, the pool's entries decide once they do not change any more.
         let stamped = |pool: &StoredPool| match pool.known_space(&seen.wanted) {
             Some(space) => pool.assign(ADOPTING, &space),
             None => pool.stamp(ADOPTING),
@@ -207,7 +207,7 @@ pub async fn adopt(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
             if seen.stored.has(ADOPTED) {
                 break;
             }
-            // They are said before blocks are written: a run after an interruption may see other definitions.
+            // Spaces are written before blocks: if this run is interrupted, definitions may have changed before the next one.
             let spaces = seen.unsaid_spaces();
             let changed = match patched_pools(cluster, &spaces).await? {
                 0 if write_blocks(cluster, &seen.stored.blocks, &adoption).await? == 0 => break,
@@ -220,13 +220,12 @@ pub async fn adopt(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
         }
     }
     let is_new = |pool: &StoredPool| pool.is_open() && pool.is_empty();
-    for (is_meant, word) in [
-        (&is_new as &dyn Fn(&_) -> _, ADOPTING),
-        (&StoredPool::is_adopting, ADOPTED),
-    ] {
-        let assign = |pool: &StoredPool| pool.assign(word, &seen.space_to_be(pool));
-        stamp(cluster, is_meant, assign).await?;
-    }
+    let assign = |pool: &StoredPool, word| pool.assign(word, &seen.space_to_be(pool));
+    stamp(cluster, is_new, |pool| assign(pool, ADOPTING)).await?;
+    stamp(cluster, StoredPool::is_adopting, |pool| {
+        assign(pool, ADOPTED)
+    })
+    .await?;
     report.obstacles = texts(&moving::late(&pools(cluster).await?));
     report.is_done = report.obstacles.is_empty();
     report.done = if report.is_done {
@@ -344,7 +343,8 @@ pub async fn give_back(cluster: &impl Cluster, order: Order) -> Outcome<Report> 
     Ok(report)
 }
 
-/// Reads everything that decides on an adoption, the pods last; those whose entries are as they were `before` are where they were.
+/// Reads everything that decides on an adoption, the pools first and the pods after them. A pod whose entry has not changed since `before`
+/// is taken from there.
 async fn seen(cluster: &impl Cluster, before: Option<Seen>) -> Outcome<Seen> {
     cluster.begins(Step::Read);
     let mut seen = cluster.seen().await.map_err(MoveError::Cluster)?;
@@ -362,8 +362,8 @@ async fn seen(cluster: &impl Cluster, before: Option<Seen>) -> Outcome<Seen> {
     Ok(seen)
 }
 
-/// Reads everything that decides until no address has two entries, or the same two twice: the one is freed and the other made while both
-/// and their reservations are read.
+/// Reads everything that decides on an adoption, again while addresses have two entries and these change: while one reads, an entry may be
+/// freed and the next one made.
 async fn certain(cluster: &impl Cluster) -> Outcome<Seen> {
     let mut seen = seen(cluster, None).await?;
     let mut doubled = seen.doubled();
@@ -436,8 +436,8 @@ impl Stored {
 }
 
 impl Seen {
-    /// Returns the pods that may be elsewhere than in what was seen: those of entries that are new since, and those that did not exist. An
-    /// entry names the pod's container, which is another one when the pod was made anew.
+    /// Returns the pods of these pools that are to be read again: those of entries that are new since, and those that did not exist. A pod
+    /// that is created again under its name has another container, which its entry names.
     pub fn unknown_pods<'a>(&self, pools: &'a [StoredPool]) -> BTreeSet<&'a str> {
         let before = self.stored.pools.iter().flat_map(StoredPool::owners);
         let before: BTreeSet<_> = before
@@ -467,7 +467,7 @@ impl Seen {
         pool.space_to_be(&self.reservations, &self.wanted)
     }
 
-    /// Returns the patches that say the spaces of pools which do not say them yet.
+    /// Returns the patches that write the spaces of pools without one.
     fn unsaid_spaces(&self) -> Vec<(&StoredPool, Value)> {
         let pools = self.stored.pools.iter().filter(|pool| !pool.says_space());
         pools
@@ -563,7 +563,7 @@ async fn stamp(
     }
 }
 
-/// Stamps pools that are being adopted anew, so that no stamp of a run that was interrupted is made any more.
+/// Changes the stamp of each pool that is being adopted, so that a stamp of an interrupted run fails when it arrives late.
 async fn renew(cluster: &impl Cluster) -> Outcome<()> {
     for _ in 0..ATTEMPTS {
         let pools = pools(cluster).await?;

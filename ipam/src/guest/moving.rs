@@ -154,7 +154,7 @@ impl StoredPool {
         rest.is_some_and(|turn| turn.is_empty() || turn.starts_with('-'))
     }
 
-    /// Returns the patch that stamps it as being adopted by the next run: those of earlier runs fail after it.
+    /// Returns the patch that changes the stamp of a pool that is being adopted: patches that were made before fail after it.
     pub fn renew(&self) -> Value {
         let turn = self
             .word
@@ -256,6 +256,7 @@ impl StoredPool {
         own_space(&self.name)
     }
 
+    /// Returns whether its space was written.
     pub(super) fn says_space(&self) -> bool {
         self.space.is_some()
     }
@@ -401,7 +402,7 @@ pub fn change_mode(seen: &AddressBlock, mode: &str, slots: Option<&[Slot]>) -> V
     if let Some(slots) = slots {
         let version = json!({"op": "test", "path": "/metadata/resourceVersion", "value": *seen.resource_version});
         steps.insert(0, version);
-        // A write that was given up on fails after this one, also where the slots are the same.
+        // An equal object would not be written, and then a late request would still find the version that it tests.
         steps.push(json!({"op": "replace", "path": "/spec/turn", "value": seen.turn + 1}));
         steps.push(json!({"op": "replace", "path": "/spec/slots", "value": written(slots)}));
     }

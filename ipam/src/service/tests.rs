@@ -176,7 +176,7 @@ impl Server {
                 deleted(seen)
             }
         };
-        // As the real one does.
+        // A server writes nothing where nothing changes.
         if objects.get(name) == Some(&changed) {
             return Ok(Some(changed));
         }

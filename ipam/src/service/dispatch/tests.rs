@@ -343,6 +343,15 @@ impl Moved {
         }
     }
 
+    /// The adoption of the address of pod `a` was interrupted, and its last stamp is made late.
+    fn interrupted() -> Self {
+        let moved = Self::new();
+        moved.add("a", &range()).unwrap();
+        moved.world.cluster.set_fate(1, 1);
+        ready(mover::adopt(&moved.world, MEANT)).unwrap_err();
+        moved
+    }
+
     fn add(&self, pod: &str, ipam: &Value) -> Result<String, String> {
         self.world.add("n", &self.both, pod, ipam)
     }
@@ -424,11 +433,7 @@ fn addresses_of_pools_stay_in_blocks_and_come_back() {
 
 #[test]
 fn stamp_that_lands_while_an_adoption_is_given_up_stamps_nothing() {
-    let moved = Moved::new();
-    moved.add("a", &range()).unwrap();
-    // The last stamp of the adoption.
-    moved.world.cluster.set_fate(1, 1);
-    ready(mover::adopt(&moved.world, MEANT)).unwrap_err();
+    let moved = Moved::interrupted();
     let turns = turns::Turns::new(1);
     thread::scope(|scope| {
         let _end = turns.until_dropped();
@@ -449,10 +454,7 @@ fn stamp_that_lands_while_an_adoption_is_given_up_stamps_nothing() {
 
 #[test]
 fn slots_are_not_freed_late_when_an_adoption_that_was_given_up_goes_on() {
-    let moved = Moved::new();
-    moved.add("a", &range()).unwrap();
-    moved.world.cluster.set_fate(1, 1);
-    ready(mover::adopt(&moved.world, MEANT)).unwrap_err();
+    let moved = Moved::interrupted();
     // The write that frees the slots.
     moved.world.server.set_fate(1, 0);
     ready(mover::give_back(&moved.world, MEANT)).unwrap_err();
@@ -677,11 +679,7 @@ fn pool_that_changes_after_each_list_is_adopted_nevertheless() {
 
 #[test]
 fn stamp_that_lands_late_is_seen_before_blocks_are_written() {
-    let moved = Moved::new();
-    moved.add("a", &range()).unwrap();
-    // The last stamp of the run that is interrupted.
-    moved.world.cluster.set_fate(1, 1);
-    ready(mover::adopt(&moved.world, MEANT)).unwrap_err();
+    let moved = Moved::interrupted();
     let turns = turns::Turns::new(1);
     thread::scope(|scope| {
         let _end = turns.until_dropped();

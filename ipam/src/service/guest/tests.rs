@@ -116,7 +116,7 @@ impl Cluster {
     }
 
     fn put(&self, objects: &mut Stored, path: &str, mut object: Value) -> Value {
-        // As the real server does.
+        // A server writes nothing where nothing changes.
         if objects.get(path) == Some(&object) {
             return object;
         }
