@@ -24,7 +24,7 @@ use ipam::wire::SOCKET as IPAM_SOCKET;
 use node::root::Root;
 use plan::{Attachment, PlanError, netconf::Netconf};
 use plugins::config::{What, needs};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 use self::verdict::{NodeFacts, Status, link_faults, verdict};
 use crate::{cluster::Definitions, devices::DeviceSource, engine::Engine, host::links::NodeLinks};
@@ -45,6 +45,7 @@ pub struct Networks {
     plugin_dirs: Box<PluginDirs>,
     /// The last answers to STATUS, by configuration.
     statuses: Mutex<HashMap<Vec<u8>, (Instant, Status)>>,
+    statuses_changed: watch::Sender<()>,
     /// The right to make a report.
     pub turns: Arc<Semaphore>,
 }
@@ -63,6 +64,7 @@ impl Networks {
             exec,
             plugin_dirs,
             statuses: Mutex::default(),
+            statuses_changed: watch::Sender::default(),
             turns: Arc::new(Semaphore::new(1)),
         }
     }
@@ -125,6 +127,11 @@ impl Networks {
     /// Makes all plugins run STATUS again at the next examination.
     pub(crate) fn forget_statuses(&self) {
         self.statuses().clear();
+    }
+
+    /// Returns a receiver that hears of each answer to STATUS from now on that differs from the one before it.
+    pub(crate) fn status_changes(&self) -> watch::Receiver<()> {
+        self.statuses_changed.subscribe()
     }
 
     fn statuses(&self) -> MutexGuard<'_, HashMap<Vec<u8>, (Instant, Status)>> {
@@ -281,9 +288,13 @@ impl Facts<'_> {
             Err(error) => Status::NoAnswer(error.to_string()),
         };
         let answer = (Instant::now(), status.clone());
-        self.networks
+        let before = self
+            .networks
             .statuses()
             .insert(config.bytes().to_vec(), answer);
+        if before.is_none_or(|(_, before)| before != status) {
+            self.networks.statuses_changed.send_replace(());
+        }
         status
     }
 }
@@ -306,3 +317,6 @@ impl Exec for Until<'_> {
         self.0.run_within(left, path, env, stdin)
     }
 }
+
+#[cfg(test)]
+mod tests;

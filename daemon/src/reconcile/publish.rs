@@ -1,5 +1,6 @@
 //! Publishes which definitions the node can serve, if the option `publish` says so, for schedulers, the kubelet or Node Feature Discovery.
-//! The daemon that serves the node looks again when something changes that a definition needs. Nothing is written unless a verdict changed.
+//! The daemon that serves the node looks again when something changes that a definition needs, or when a report gets another answer to STATUS
+//! from plugins. Nothing is written unless a verdict changed.
 
 use std::{
     collections::HashSet,
@@ -172,6 +173,8 @@ struct Look {
     plugins: io::Result<DirectoryWatch>,
     facts: io::Result<DirectoryWatch>,
     links: io::Result<LinkWatch>,
+    /// Begins after the look, in the same turn: an answer that the look itself heard causes no further look.
+    statuses: watch::Receiver<()>,
 }
 
 impl Parts {
@@ -193,12 +196,14 @@ impl Parts {
         }
         let facts = watch(facts.iter().map(PathBuf::as_path).collect());
         let root = service.engine.root();
+        let examined = networks.examine(root, &planned, Duration::MAX);
         Ok(Look {
-            examined: networks.examine(root, &planned, Duration::MAX),
             planned,
+            examined,
             plugins,
             facts,
             links,
+            statuses: networks.status_changes(),
         })
     }
 }
@@ -225,6 +230,7 @@ impl Publisher {
             plugins,
             facts,
             links,
+            mut statuses,
         } = self.look().await?;
         if planned.has_resources() {
             self.follow_slices();
@@ -251,6 +257,7 @@ impl Publisher {
             // Nothing closes these channels.
             _ = definitions.changed() => {}
             _ = dirs.changed() => {}
+            _ = statuses.changed() => {}
             () = self.target.changed() => {}
             () = self.slices.notified() => {}
             () = again => {}

@@ -1,6 +1,9 @@
 //! The option `publish`: labels of the Node, and files for Node Feature Discovery, that say which definitions the node can serve.
 
-use std::{fs, os::unix::net::UnixListener};
+use std::{
+    fs,
+    os::unix::{fs::symlink, net::UnixListener},
+};
 
 use api::node_labels::PREFIX;
 use serde_json::{Value, json};
@@ -148,6 +151,40 @@ fn features_are_a_file_that_goes_with_the_option() {
     let uninstalled = node.command().arg("uninstall").output().unwrap();
     assert!(uninstalled.status.success(), "{uninstalled:?}");
     assert!(!file.exists());
+}
+
+#[test]
+fn status_that_a_report_hears_is_published_at_once() {
+    let node = node("features");
+    node.install_plugin("bridge");
+    node.install_plugin("modern");
+    let plugin = node.bin_dir().join("modern");
+    // The daemon does not watch where the link leads.
+    let [target, hidden] = ["calls/modern", "calls/hidden"].map(|name| node.path(name));
+    fs::rename(&plugin, &hidden).unwrap();
+    symlink(&target, &plugin).unwrap();
+    // It watches the node's root, where plugins would create this file.
+    node.write("order", "");
+    let _daemon = node.start().ready();
+    let config = json!({"cniVersion": "1.1.0", "name": "new", "type": "modern"}).to_string();
+    let nad = json!({"metadata": {"namespace": "shop", "name": "new"}, "spec": {"config": config}});
+    node.api.put(Kind::Definition, nad);
+    define(&node, "lan");
+    let file = node.path(FEATURES).join("multus-rs");
+    let until_published = |names: &[&str]| {
+        let line = |name: &&str| format!("{}=serves\n", label(name));
+        let expected: String = names.iter().map(line).collect();
+        wait_for("the file", || {
+            let text = fs::read_to_string(&file).ok()?;
+            (text == expected).then_some(())
+        });
+    };
+    until_published(&["lan"]);
+    fs::rename(&hidden, &target).unwrap();
+    let report = node.command().arg("networks").output().unwrap();
+    assert!(report.status.success(), "{report:?}");
+    until_published(&["lan", "new"]);
+    assert_eq!(node.order(), ["STATUS modern -"]);
 }
 
 /// Waits until the kubelet has devices for exactly these definitions.
