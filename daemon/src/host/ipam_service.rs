@@ -238,7 +238,7 @@ fn work(service: &Arc<NodeIpam>, parts: &Parts, woken: &mpsc::Receiver<()>, wake
         let next = service.work();
         let has_blocks = report(service, &parts.metrics);
         if has_blocks && !is_followed {
-            is_followed = follow(service, parts);
+            is_followed = follow(service, parts, wake);
         }
         if service.has_claims() && !are_claims_followed {
             are_claims_followed = follow_claims(service, parts, wake);
@@ -254,7 +254,7 @@ fn work(service: &Arc<NodeIpam>, parts: &Parts, woken: &mpsc::Receiver<()>, wake
 }
 
 /// Follows the blocks of this node as long as the service lives. Returns false while there is no access to the API server.
-fn follow(service: &Arc<NodeIpam>, parts: &Parts) -> bool {
+fn follow(service: &Arc<NodeIpam>, parts: &Parts, wake: &SyncSender<()>) -> bool {
     let Some(cluster) = parts.cluster.get() else {
         return false;
     };
@@ -264,10 +264,12 @@ fn follow(service: &Arc<NodeIpam>, parts: &Parts) -> bool {
         selector: Some(Selector::Label(selector(NODE_LABEL, &parts.node))),
         metadata_only: false,
     };
-    let service = Arc::downgrade(service);
+    let (service, wake) = (Arc::downgrade(service), wake.clone());
     cluster.follow(resource, move |object| {
         if let Some(service) = service.upgrade() {
             service.changed(object);
+            // What could not be done is done later.
+            let _ = wake.try_send(());
         }
     });
     true

@@ -34,6 +34,8 @@ pub(super) struct Entry {
     pub(super) sweep_due: Option<Instant>,
     /// When the number of used addresses is to be written.
     pub(super) report_due: Option<Instant>,
+    /// When the block is tried to be shared again that others want.
+    pub(super) share_due: Option<Instant>,
     /// When the block is given back, unless it is used before.
     pub(super) give_back_due: Option<Instant>,
     /// The slot that is tried first: an address that was just freed is not given at once.
@@ -55,6 +57,7 @@ impl Entry {
             open_until: None,
             sweep_due: None,
             report_due: None,
+            share_due: None,
             give_back_due: None,
             next_slot: 0,
             answered_at: 0,

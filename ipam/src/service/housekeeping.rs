@@ -31,7 +31,7 @@ impl<A: Api> Service<A> {
         }
         self.look_at_node();
         let (mut sweeps, mut reports, mut unused) = (Vec::new(), Vec::new(), BTreeSet::new());
-        let mut unconfirmed = Vec::new();
+        let (mut unconfirmed, mut wanted) = (Vec::new(), Vec::new());
         {
             let mut state = self.lock();
             let State { known, entries, .. } = &mut *state;
@@ -44,6 +44,10 @@ impl<A: Api> Service<A> {
                 }
                 if entry.report_due.is_some_and(|due| due <= now) {
                     reports.push(name.clone());
+                }
+                if entry.share_due.is_some_and(|due| due <= now) && !is_pending {
+                    wanted.push(name.clone());
+                    entry.share_due = None;
                 }
                 if entry.has_to_be_confirmed() {
                     unconfirmed.push(name.clone());
@@ -71,6 +75,9 @@ impl<A: Api> Service<A> {
                 self.postpone(&name, |entry, again| entry.report_due = Some(again));
             }
         }
+        for name in wanted {
+            self.heed(&name);
+        }
         for name in unused {
             if self.give_back(&name).is_err() {
                 self.postpone(&name, |entry, again| entry.give_back_due = Some(again));
@@ -91,7 +98,14 @@ impl<A: Api> Service<A> {
         let due = entries
             .values()
             .filter(|entry| entry.node.pending.is_none())
-            .flat_map(|entry| [entry.sweep_due, entry.report_due, entry.give_back_due]);
+            .flat_map(|entry| {
+                [
+                    entry.sweep_due,
+                    entry.report_due,
+                    entry.share_due,
+                    entry.give_back_due,
+                ]
+            });
         let next = due.flatten().chain(again).chain(*settle_due).min()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
@@ -227,7 +241,6 @@ impl<A: Api> Service<A> {
 
     /// A block of this node has changed; what others want of it is shared.
     pub fn changed(&self, object: &Value) {
-        let Ok(own) = self.own() else { return };
         let Ok(block) = AddressBlock::parse(object) else {
             return;
         };
@@ -239,20 +252,23 @@ impl<A: Api> Service<A> {
             let has_to_read = !block.wanted.is_empty() || block.is_deleted || is_mended;
             state.entries.contains_key(&name) && has_to_read
         };
-        if !is_wanted || self.read(&own, &name).is_err() {
-            return;
+        if is_wanted {
+            self.heed(&name);
         }
-        let outcome = if block.is_deleted {
-            self.let_go(&name)
-        } else {
-            self.share(&own, &name)
-        };
-        // Whoever wants it asks again.
-        let _ = outcome;
     }
 
-    /// Shares a block that others want. After a boot its turn is raised first.
-    fn share(&self, own: &Own, name: &str) -> Result<(), Failure> {
+    /// Does what others want of a block, now or, where that fails, later.
+    fn heed(&self, name: &str) {
+        if self.share(name).is_err() {
+            self.postpone(name, |entry, again| entry.share_due = Some(again));
+        }
+    }
+
+    /// Lets a block go that is deleted and not used, and shares one that others want. After a boot its turn is raised first.
+    fn share(&self, name: &str) -> Result<(), Failure> {
+        let own = self.own()?;
+        self.read(&own, name)?;
+        self.let_go(name)?;
         let next = |entry: &mut Entry, known: &AddressBlock| {
             if known.wanted.is_empty() {
                 return None;
@@ -260,8 +276,16 @@ impl<A: Api> Service<A> {
             let share = entry.node.share();
             share.or_else(|| entry.node.confirm(&own.view(known)))
         };
-        while self.ask(own, name, next)? {}
-        Ok(())
+        while self.ask(&own, name, next)? {}
+        let state = self.lock();
+        let is_held =
+            |block: &AddressBlock| own.view(block).mode == Mode::Node(own.holder.node.clone());
+        match state.known.get(name) {
+            Some(block) if !block.wanted.is_empty() && is_held(block) => {
+                Err(Failure::Busy(format!("block {name}")))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Sends a request about a block that was read, if there is one to send; returns whether there was. It is on disk before.
@@ -442,7 +466,9 @@ impl<A: Api> Service<A> {
                 _ => continue,
             }
             let now = Instant::now();
-            (entry.open_until, entry.sweep_due) = (Some(now), Some(now));
+            // The outcome of a request since the boot may be open for longer.
+            entry.open_until.get_or_insert(now);
+            entry.sweep_due = Some(now);
             state.known.insert(name.clone(), block);
             state.entries.insert(name.clone(), entry);
             self.note(&mut state, &name)?;

@@ -137,11 +137,9 @@ impl Server {
         } else {
             objects.insert(name.to_owned(), object.clone());
         }
-        for (node, watcher) in self.watchers.lock().unwrap().iter() {
-            if object["metadata"]["labels"][object::NODE_LABEL] == **node {
-                let _ = watcher.send(object.clone());
-            }
-        }
+        self.watchers.lock().unwrap().retain(|(node, watcher)| {
+            !is_of(&object, node) || watcher.send(object.clone()).is_ok()
+        });
         object
     }
 
@@ -232,6 +230,10 @@ impl Server {
     /// Returns what a node hears of its blocks.
     pub(super) fn watch(&self, node: &str) -> mpsc::Receiver<Value> {
         let (sender, events) = mpsc::channel();
+        let objects = self.objects.lock().unwrap();
+        for object in objects.values().filter(|object| is_of(object, node)) {
+            sender.send(object.clone()).unwrap();
+        }
         self.watchers
             .lock()
             .unwrap()
@@ -242,6 +244,11 @@ impl Server {
     fn names(&self) -> Vec<String> {
         self.objects.lock().unwrap().keys().cloned().collect()
     }
+}
+
+/// Returns whether a block is one that a node hears of.
+fn is_of(object: &Value, node: &str) -> bool {
+    object["metadata"]["labels"][object::NODE_LABEL] == *node
 }
 
 fn deleted(object: &Value) -> Value {
@@ -1309,6 +1316,66 @@ fn block_whose_sharing_nobody_heard_of_is_frozen_on_disk() {
     assert_eq!(a.service.take_conflicts(), 0);
     let slots = server.objects.lock().unwrap()[&name]["spec"]["slots"].clone();
     assert!(slots.is_array(), "it was shared");
+}
+
+#[test]
+fn block_that_could_not_be_shared_is_shared_later() {
+    for (fates, is_deleted) in [
+        (vec![Fate::Away], false),
+        (vec![Fate::Away, Fate::Made], false),
+        (vec![], true),
+    ] {
+        let server = Server::with_nodes(&["a", "b"]);
+        let a = Machine::new(&server, "a");
+        a.add("1", &ipam("10.20.0.0/16")).unwrap();
+        a.work();
+        let name = server.names().remove(0);
+        if is_deleted {
+            server.delete_by_hand(&name);
+        }
+        server.edit(
+            &name,
+            json!([{"op": "add", "path": "/spec/wanted", "value": ["b"]}]),
+        );
+        *server.fates.lock().unwrap() = fates;
+        a.hear();
+        assert_eq!(server.fates.lock().unwrap().len(), 0);
+        a.work();
+        let mode = server.objects.lock().unwrap()[&name]["spec"]["mode"].clone();
+        assert_eq!(mode, "shared", "deleted: {is_deleted}");
+    }
+}
+
+#[test]
+fn outcome_that_is_unknown_since_the_boot_stays_open_when_former_slots_are_looked_for() {
+    let server = Server::with_nodes(&["a", "b"]);
+    let lan = ipam("10.30.0.0/28");
+    let b = Machine::new(&server, "b");
+    b.add("b", &lan).unwrap();
+    let mut a = Machine::new(&server, "a");
+    a.add("1", &lan).unwrap();
+    a.times.settled = Duration::from_hours(1);
+    a.boot();
+    // The slot of the former pod is not looked for yet: the list gets no answer.
+    *server.fates.lock().unwrap() = vec![Fate::Away, Fate::Made];
+    a.service.work();
+    assert!(a.service.store().has_to_adopt());
+    *server.fates.lock().unwrap() = vec![Fate::Late, Fate::Made];
+    a.add("2", &lan).unwrap_err();
+    a.del("2");
+    a.work();
+    assert!(!a.service.store().has_to_adopt());
+    server.land();
+    let used = || {
+        let slots = server.objects.lock().unwrap()["10.30.0.0"]["spec"]["slots"].clone();
+        let owners = slots.as_array().unwrap().iter().map(|slot| &slot["owner"]);
+        owners.filter(|owner| **owner != "").count()
+    };
+    assert_eq!(used(), 2);
+    a.times = TIMES;
+    a.restart();
+    a.work();
+    assert_eq!(used(), 1);
 }
 
 #[test]

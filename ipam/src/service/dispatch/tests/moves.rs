@@ -45,6 +45,7 @@ impl Node {
 
     pub(super) fn restart(&mut self, world: &World, times: Times) {
         self.both = start(world, self.name, &self.dir, self.boot, times);
+        self.events = Mutex::new(world.server.watch(self.name));
     }
 
     /// Hears what there is to hear, and does what is due.
@@ -245,8 +246,8 @@ fn random_histories(seeds: std::ops::Range<u64>, steps: usize) {
     thread::scope(|scope| {
         for seed in seeds {
             scope.spawn(move || {
-                let seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                let (world, turns, mut dice) = (World::new(&[]), Turns::new(1), Dice(seed));
+                let (world, turns) = (World::new(&[]), Turns::new(1));
+                let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
                 let of_command = Dice(dice.roll(u64::MAX));
                 let mut history = History::new(seed, &world, &turns);
                 thread::scope(|scope| {
