@@ -19,13 +19,27 @@ impl DirectoryWatch {
     pub(crate) fn new(root: &Root, dirs: &[&Path]) -> io::Result<Self> {
         let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         for dir in dirs {
-            add_nearest(&fd, root, dir)?;
+            add_nearest(&fd, root, dir, FILES)?;
         }
         register(fd).map(Self)
     }
 
     /// Also watches the ancestors of these directories: replacing an ancestor replaces the directory without an event in it.
     pub(crate) fn with_parents(root: &Root, dirs: &[&Path]) -> io::Result<Self> {
+        Self::with_parents_and_events(root, dirs, FILES)
+    }
+
+    /// The same for directories of programs: a file that becomes executable is a change, too. Elsewhere the metadata does not matter, and
+    /// the shim sets the time of the daemon's socket at each STATUS.
+    pub(crate) fn of_programs(root: &Root, dirs: &[&Path]) -> io::Result<Self> {
+        Self::with_parents_and_events(root, dirs, FILES.union(WatchFlags::ATTRIB))
+    }
+
+    fn with_parents_and_events(
+        root: &Root,
+        dirs: &[&Path],
+        events: WatchFlags,
+    ) -> io::Result<Self> {
         let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         let above = dirs.iter().flat_map(|dir| dir.ancestors().skip(1));
         for above in above.filter(|above| is_quiet(above)) {
@@ -34,7 +48,7 @@ impl DirectoryWatch {
         }
         // These come last: a directory has one watch, and the last call sets its events.
         for dir in dirs {
-            add_nearest(&fd, root, dir)?;
+            add_nearest(&fd, root, dir, events)?;
         }
         register(fd).map(Self)
     }
@@ -72,6 +86,8 @@ const ENTRIES: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE)
     .union(WatchFlags::DELETE_SELF)
     .union(WatchFlags::MOVE_SELF);
+/// The same, and changes of what is in the files.
+const FILES: WatchFlags = ENTRIES.union(WatchFlags::CLOSE_WRITE);
 
 /// Returns whether few unrelated changes are expected: many programs write to `/` and to directories right below it, such as `/etc` and
 /// `/run`.
@@ -79,11 +95,10 @@ fn is_quiet(dir: &Path) -> bool {
     dir.iter().count() > 2
 }
 
-fn add_nearest(fd: &OwnedFd, root: &Root, dir: &Path) -> io::Result<()> {
+fn add_nearest(fd: &OwnedFd, root: &Root, dir: &Path, events: WatchFlags) -> io::Result<()> {
     let mut wanted = dir;
     loop {
-        let all = ENTRIES.union(WatchFlags::CLOSE_WRITE);
-        match (add(fd, root, wanted, all), wanted.parent()) {
+        match (add(fd, root, wanted, events), wanted.parent()) {
             (Ok(()), _) if wanted == dir => return Ok(()),
             // A missing directory may have been created before the watch of its parent began.
             (Ok(()), _) => match nearest(root, dir) {

@@ -2,13 +2,7 @@
 //! The daemon that serves the node looks again when something changes that a definition needs, or when a report gets another answer to STATUS
 //! from plugins. Nothing is written unless a verdict changed.
 
-use std::{
-    collections::HashSet,
-    io,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashSet, io, path::Path, sync::Arc, time::Duration};
 
 use api::{network_report::Network, node_labels::MAX_NAME};
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -186,15 +180,15 @@ impl Parts {
         let netconf = netconf.map_err(|error| error.to_string())?;
         let links = LinkWatch::new();
         let planned = networks.read(&service.engine, &netconf);
-        let watch = |dirs: Vec<&Path>| DirectoryWatch::with_parents(&reconciler.root, &dirs);
-        let plugins = planned.plugin_dirs().iter().map(PathBuf::as_path);
-        let plugins = watch(plugins.collect());
+        let plugins: Vec<&Path> = planned.plugin_dirs().iter().map(AsRef::as_ref).collect();
+        let plugins = DirectoryWatch::of_programs(&reconciler.root, &plugins);
         let mut facts = planned.fact_dirs();
         if planned.has_resources() {
             let kubelet = &reconciler.config.kubelet_dir;
             facts.extend(DEVICE_DIRS.map(|dir| kubelet.join(dir)));
         }
-        let facts = watch(facts.iter().map(PathBuf::as_path).collect());
+        let facts: Vec<&Path> = facts.iter().map(AsRef::as_ref).collect();
+        let facts = DirectoryWatch::with_parents(&reconciler.root, &facts);
         let root = service.engine.root();
         let examined = networks.examine(root, &planned, Duration::MAX);
         Ok(Look {

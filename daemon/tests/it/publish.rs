@@ -2,7 +2,10 @@
 
 use std::{
     fs,
-    os::unix::{fs::symlink, net::UnixListener},
+    os::unix::{
+        fs::{PermissionsExt, symlink},
+        net::UnixListener,
+    },
 };
 
 use api::node_labels::PREFIX;
@@ -36,7 +39,11 @@ fn label(name: &str) -> String {
 
 /// A definition that needs nothing but the plugin `bridge`.
 fn define(node: &NodeFixture, name: &str) {
-    let config = json!({"cniVersion": "1.0.0", "type": "bridge"}).to_string();
+    define_with(node, name, "1.0.0", "bridge");
+}
+
+fn define_with(node: &NodeFixture, name: &str, version: &str, plugin: &str) {
+    let config = json!({"cniVersion": version, "name": name, "type": plugin}).to_string();
     let nad = json!({"metadata": {"namespace": "shop", "name": name}, "spec": {"config": config}});
     node.api.put(Kind::Definition, nad);
 }
@@ -129,6 +136,17 @@ fn refused_labels_are_reported_and_tried_again() {
     });
 }
 
+/// Waits until the file for Node Feature Discovery says that the node serves exactly these definitions.
+fn until_in_file(node: &NodeFixture, names: &[&str]) {
+    let line = |name: &&str| format!("{}=serves\n", label(name));
+    let expected: String = names.iter().map(line).collect();
+    let file = node.path(FEATURES).join("multus-rs");
+    wait_for("the file", || {
+        let text = fs::read_to_string(&file).ok()?;
+        (text == expected).then_some(())
+    });
+}
+
 #[test]
 fn features_are_a_file_that_goes_with_the_option() {
     let node = node("features");
@@ -136,10 +154,7 @@ fn features_are_a_file_that_goes_with_the_option() {
     define(&node, "lan");
     let daemon = node.start().ready();
     let file = node.path(FEATURES).join("multus-rs");
-    wait_for("the file", || {
-        let text = fs::read_to_string(&file).ok()?;
-        (text == format!("{}=serves\n", label("lan"))).then_some(())
-    });
+    until_in_file(&node, &["lan"]);
     assert_eq!(changes(&node), [json!(null); 0]);
     daemon.kill();
     node.configure(&json!({"publish": "none"}));
@@ -166,25 +181,30 @@ fn status_that_a_report_hears_is_published_at_once() {
     // It watches the node's root, where plugins would create this file.
     node.write("order", "");
     let _daemon = node.start().ready();
-    let config = json!({"cniVersion": "1.1.0", "name": "new", "type": "modern"}).to_string();
-    let nad = json!({"metadata": {"namespace": "shop", "name": "new"}, "spec": {"config": config}});
-    node.api.put(Kind::Definition, nad);
+    define_with(&node, "new", "1.1.0", "modern");
     define(&node, "lan");
-    let file = node.path(FEATURES).join("multus-rs");
-    let until_published = |names: &[&str]| {
-        let line = |name: &&str| format!("{}=serves\n", label(name));
-        let expected: String = names.iter().map(line).collect();
-        wait_for("the file", || {
-            let text = fs::read_to_string(&file).ok()?;
-            (text == expected).then_some(())
-        });
-    };
-    until_published(&["lan"]);
+    until_in_file(&node, &["lan"]);
     fs::rename(&hidden, &target).unwrap();
     let report = node.command().arg("networks").output().unwrap();
     assert!(report.status.success(), "{report:?}");
-    until_published(&["lan", "new"]);
+    until_in_file(&node, &["lan", "new"]);
     assert_eq!(node.order(), ["STATUS modern -"]);
+}
+
+#[test]
+fn plugin_that_becomes_executable_is_published() {
+    let node = node("features");
+    node.install_plugin("bridge");
+    node.install_plugin("modern");
+    let plugin = node.bin_dir().join("modern");
+    let set_mode = |mode| fs::set_permissions(&plugin, PermissionsExt::from_mode(mode)).unwrap();
+    set_mode(0o644);
+    let _daemon = node.start().ready();
+    define_with(&node, "new", "1.1.0", "modern");
+    define(&node, "lan");
+    until_in_file(&node, &["lan"]);
+    set_mode(0o755);
+    until_in_file(&node, &["lan", "new"]);
 }
 
 /// Waits until the kubelet has devices for exactly these definitions.
