@@ -255,11 +255,9 @@ impl Root {
         Some(rustix::fs::fstat(&fd).ok()?.st_mtime)
     }
 
-    /// Returns what changes when a file is written or replaced, a link as last component not followed; `None` if there is no file.
+    /// Returns what changes when a file is written or replaced, links followed; `None` if there is no file.
     pub fn stamp(&self, path: impl AsRef<Path>) -> Option<Stamp> {
-        let fd = self
-            .at(path.as_ref(), OFlags::PATH | OFlags::NOFOLLOW)
-            .ok()?;
+        let fd = self.at(path.as_ref(), OFlags::PATH).ok()?;
         let stat = rustix::fs::fstat(&fd).ok()?;
         Some(Stamp {
             file: (stat.st_dev, stat.st_ino),

@@ -21,7 +21,7 @@ use cni::{
 };
 use dhcp::wire::sockets;
 use ipam::wire::SOCKET as IPAM_SOCKET;
-use node::root::Root;
+use node::root::{Root, Stamp};
 use plan::{Attachment, PlanError, netconf::Netconf};
 use plugins::config::{What, needs};
 use tokio::sync::{Semaphore, watch};
@@ -44,10 +44,18 @@ pub struct Networks {
     exec: Arc<dyn Exec>,
     plugin_dirs: Box<PluginDirs>,
     /// The last answers to STATUS, by configuration.
-    statuses: Mutex<HashMap<Vec<u8>, (Instant, Status)>>,
+    statuses: Mutex<HashMap<Vec<u8>, Answer>>,
     statuses_changed: watch::Sender<()>,
     /// The right to make a report.
     pub turns: Arc<Semaphore>,
+}
+
+/// An answer to STATUS.
+struct Answer {
+    /// The answer counts while the plugins' programs are these.
+    programs: Vec<Option<Stamp>>,
+    at: Instant,
+    status: Status,
 }
 
 impl Networks {
@@ -124,17 +132,12 @@ impl Networks {
         examined
     }
 
-    /// Makes all plugins run STATUS again at the next examination.
-    pub(crate) fn forget_statuses(&self) {
-        self.statuses().clear();
-    }
-
     /// Returns a receiver that hears of each answer to STATUS from now on that differs from the one before it.
     pub(crate) fn status_changes(&self) -> watch::Receiver<()> {
         self.statuses_changed.subscribe()
     }
 
-    fn statuses(&self) -> MutexGuard<'_, HashMap<Vec<u8>, (Instant, Status)>> {
+    fn statuses(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Answer>> {
         self.statuses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -263,13 +266,15 @@ impl NodeFacts for Facts<'_> {
 
 impl Facts<'_> {
     fn known_or_new_status(&self, config: &NetworkConfig) -> Status {
-        if let Some((at, status)) = self.networks.statuses().get(config.bytes()) {
-            let age = match status {
+        // The stamps are taken before STATUS runs: the answer of a program that is replaced meanwhile does not count for the new one.
+        let programs = self.programs(config);
+        if let Some(known) = self.networks.statuses().get(config.bytes()) {
+            let age = match known.status {
                 Status::Ready => self.ready,
                 _ => STATUS_AGE,
             };
-            if at.elapsed() < age {
-                return status.clone();
+            if known.programs == programs && known.at.elapsed() < age {
+                return known.status.clone();
             }
         }
         if Instant::now() >= self.until {
@@ -287,15 +292,26 @@ impl Facts<'_> {
             ) => Status::NotReady(error.to_string()),
             Err(error) => Status::NoAnswer(error.to_string()),
         };
-        let answer = (Instant::now(), status.clone());
+        let answer = Answer {
+            programs,
+            at: Instant::now(),
+            status: status.clone(),
+        };
         let before = self
             .networks
             .statuses()
             .insert(config.bytes().to_vec(), answer);
-        if before.is_none_or(|(_, before)| before != status) {
+        if before.is_none_or(|before| before.status != status) {
             self.networks.statuses_changed.send_replace(());
         }
         status
+    }
+
+    /// Returns the stamps of the programs of a network's plugins, and of the plugins that these run.
+    fn programs(&self, config: &NetworkConfig) -> Vec<Option<Stamp>> {
+        let find = |plugin| self.networks.exec.find(plugin, self.path).ok();
+        let all = plan::plugin_types(config).map(find);
+        all.map(|program| self.root.stamp(program?)).collect()
     }
 }
 

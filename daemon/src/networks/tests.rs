@@ -1,6 +1,10 @@
-//! Answers to STATUS: which of them wake whoever publishes verdicts.
+//! Answers to STATUS: how long they count, and which of them wake whoever publishes verdicts.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use api::network_report::Verdict;
 use cni::types::CniError;
@@ -30,7 +34,9 @@ impl Exec for Plugin {
 }
 
 fn planned() -> Planned {
-    let config = json!({"cniVersion": "1.1.0", "name": "lan", "type": "modern"});
+    let config = json!({
+        "cniVersion": "1.1.0", "name": "lan", "type": "modern", "ipam": {"type": "addresses"},
+    });
     let network = Attachment {
         name: "shop/lan".to_owned(),
         is_default: false,
@@ -45,15 +51,19 @@ fn planned() -> Planned {
     }
 }
 
+fn networks(plugin: &Arc<Plugin>) -> Networks {
+    Networks::new(
+        Arc::new(Definitions::new(String::new())),
+        Arc::new(NoDevices),
+        Arc::clone(plugin) as _,
+        Box::new(Vec::new),
+    )
+}
+
 #[test]
 fn other_answer_to_status_wakes_the_publisher_until_it_has_looked() {
     let plugin = Arc::new(Plugin::default());
-    let networks = Networks::new(
-        Arc::new(Definitions::new(String::new())),
-        Arc::new(NoDevices),
-        Arc::clone(&plugin) as _,
-        Box::new(Vec::new),
-    );
+    let networks = networks(&plugin);
     let dir = tempfile::tempdir().unwrap();
     let (root, planned) = (Root::open(dir.path()).unwrap(), planned());
     let examine = |ready| networks.examine(&root, &planned, ready).networks;
@@ -76,7 +86,30 @@ fn other_answer_to_status_wakes_the_publisher_until_it_has_looked() {
     assert_eq!(reported[0].verdict.word(), "cannot");
     assert!(!changes.has_changed().unwrap(), "it wakes itself");
     // A first answer, as of a network for which the publisher had no time left.
-    networks.forget_statuses();
+    networks.statuses().clear();
     examine(report);
     assert!(changes.has_changed().unwrap());
+}
+
+#[test]
+fn plugin_runs_status_again_when_its_program_is_another_one() {
+    let plugin = Arc::new(Plugin::default());
+    let networks = networks(&plugin);
+    let dir = tempfile::tempdir().unwrap();
+    let (root, planned) = (Root::open(dir.path()).unwrap(), planned());
+    let write = |name: &str, text| fs::write(dir.path().join(name), text).unwrap();
+    symlink("/program", dir.path().join("modern")).unwrap();
+    let verdict = || {
+        let examined = networks.examine(&root, &planned, Duration::MAX);
+        examined.networks[0].verdict.word()
+    };
+    for name in ["program", "addresses"] {
+        plugin.is_ready.store(true, Ordering::Relaxed);
+        write(name, "ready");
+        assert_eq!(verdict(), "serves");
+        plugin.is_ready.store(false, Ordering::Relaxed);
+        assert_eq!(verdict(), "serves", "the same program runs STATUS again");
+        write(name, "not ready");
+        assert_eq!(verdict(), "cannot", "{name}");
+    }
 }

@@ -244,8 +244,7 @@ impl Publisher {
             tokio::time::sleep(ASK_AGAIN).await;
         };
         tokio::select! {
-            // Another program may be behind the same name.
-            () = changed_or_never(plugins) => self.parts.service.networks.forget_statuses(),
+            () = changed_or_never(plugins) => {}
             () = changed_or_never(facts) => {}
             () = links_changed(links, &planned, &examined) => {}
             // Nothing closes these channels.

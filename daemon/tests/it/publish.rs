@@ -192,11 +192,14 @@ fn status_that_a_report_hears_is_published_at_once() {
 }
 
 #[test]
-fn plugin_that_becomes_executable_is_published() {
+fn plugin_that_becomes_executable_is_published_and_runs_status_once() {
     let node = node("features");
     node.install_plugin("bridge");
     node.install_plugin("modern");
     let plugin = node.bin_dir().join("modern");
+    // Each STATUS makes a file in the directory of plugins, which the daemon watches.
+    let script = fs::read_to_string(&plugin).unwrap() + "\n: >\"$0.$$\"\n";
+    fs::write(&plugin, script).unwrap();
     let set_mode = |mode| fs::set_permissions(&plugin, PermissionsExt::from_mode(mode)).unwrap();
     set_mode(0o644);
     let _daemon = node.start().ready();
@@ -205,6 +208,9 @@ fn plugin_that_becomes_executable_is_published() {
     until_in_file(&node, &["lan"]);
     set_mode(0o755);
     until_in_file(&node, &["lan", "new"]);
+    define(&node, "storage");
+    until_in_file(&node, &["lan", "new", "storage"]);
+    assert_eq!(node.order(), ["STATUS modern -"]);
 }
 
 /// Waits until the kubelet has devices for exactly these definitions.
