@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::ops::Deref;
 
 use serde_json::{Value, json};
 
@@ -17,6 +18,8 @@ use crate::request::want;
 /// The label of the pools' namespace. From `adopted` on nobody makes reservations, from `closed` on those of the blocks are made, and from
 /// `open` on they are complete and pools give addresses.
 pub const MARK: &str = "ipam.multus-rs.cni.cncf.io/pools";
+/// The label that names the last run of a command: each run takes it, and writes nothing once another one has it.
+pub const RUN: &str = "ipam.multus-rs.cni.cncf.io/pools-run";
 const CLOSED: &str = "closed";
 const OPEN: &str = "open";
 pub(crate) const NAMESPACES: &str = "/api/v1/namespaces";
@@ -40,6 +43,8 @@ pub enum Write<'a> {
 pub trait Cluster {
     /// Reads everything that decides but pods and reservations, the pools first.
     fn seen(&self) -> impl Future<Output = Result<Seen, String>>;
+    /// Reads the namespace of the pools.
+    fn namespace(&self, name: &str) -> impl Future<Output = Result<Namespace, String>>;
     /// Reads the pools, which are of one namespace; there is at least one.
     fn pools(&self) -> impl Future<Output = Result<Vec<StoredPool>, String>>;
     /// Reads one pool; `None` is one that is gone.
@@ -80,6 +85,27 @@ pub enum Step {
     Reserve(usize),
 }
 
+/// The namespace of the pools.
+#[derive(Clone, Debug)]
+pub struct Namespace {
+    pub version: String,
+    /// Its labels [`MARK`] and [`RUN`].
+    pub mark: String,
+    pub run: String,
+}
+
+impl Namespace {
+    pub fn parse(object: &Value) -> Self {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let metadata = &object["metadata"];
+        Self {
+            version: text(&metadata["resourceVersion"]),
+            mark: text(&metadata["labels"][MARK]),
+            run: text(&metadata["labels"][RUN]),
+        }
+    }
+}
+
 /// What was asked for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Order {
@@ -118,6 +144,10 @@ pub enum MoveError {
     Returning,
     #[error("pools are being adopted: finish it with kubectl multus ipam adopt whereabouts --yes")]
     Adopting,
+    #[error(
+        "another run of adopt or return has begun meanwhile: when it has ended, run that command once more"
+    )]
+    Overtaken,
     #[error("{0} changed meanwhile: run the command again")]
     Changed(&'static str),
     #[error(
@@ -129,6 +159,61 @@ pub enum MoveError {
 }
 
 type Outcome<T> = Result<T, MoveError>;
+
+/// A run of a command.
+struct Run<'a, C> {
+    cluster: &'a C,
+    /// The name of the pools' namespace.
+    namespace: String,
+    id: String,
+}
+
+impl<'a, C: Cluster> Run<'a, C> {
+    /// Takes over from the run before, which may still be under way.
+    async fn begin(cluster: &'a C, order: Order) -> Outcome<Self> {
+        let pools = cluster.pools().await.map_err(MoveError::Cluster)?;
+        let mut run = Self {
+            cluster,
+            namespace: pools[0].namespace.clone(),
+            id: String::new(),
+        };
+        if !order.is_meant {
+            return Ok(run);
+        }
+        for _ in 0..ATTEMPTS {
+            // No other run finds the namespace as it is now.
+            run.id = run.namespace().await?.version;
+            let label = json!([{"op": "test", "path": "/metadata/resourceVersion", "value": run.id},
+                {"op": "add", "path": label(RUN), "value": run.id}]);
+            if run.patch_namespace(&label).await? {
+                return Ok(run);
+            }
+        }
+        Err(MoveError::Changed("the namespace of the pools"))
+    }
+
+    async fn namespace(&self) -> Outcome<Namespace> {
+        let read = self.cluster.namespace(&self.namespace).await;
+        read.map_err(MoveError::Cluster)
+    }
+
+    /// Returns whether it was as the patch says.
+    async fn patch_namespace(&self, patch: &Value) -> Outcome<bool> {
+        let writes = [Write::Patch(NAMESPACES, &self.namespace, patch)];
+        let written = self.cluster.write_all(writes).await;
+        let refused =
+            written.map_err(|reason| failed("label the namespace of the pools", &reason))?;
+        Ok(refused == 0)
+    }
+}
+
+impl<C> Deref for Run<'_, C> {
+    type Target = C;
+
+    fn deref(&self) -> &C {
+        self.cluster
+    }
+}
 
 /// The pools and all blocks.
 pub struct Stored {
@@ -155,15 +240,16 @@ pub struct Seen {
 
 /// Moves the addresses of all pools into blocks.
 pub async fn adopt(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
+    let run = &Run::begin(cluster, order).await?;
     if order.is_meant {
-        renew(cluster).await?;
+        renew(run).await?;
     }
-    let mut seen = certain(cluster).await?;
+    let mut seen = certain(run).await?;
     if seen.stored.has(RETURNING) {
         if seen.mark == OPEN {
             return Err(MoveError::Returning);
         }
-        return reopen(cluster, order, &seen).await;
+        return reopen(run, order, &seen).await;
     }
     let is_begun = seen.stored.has(ADOPTED);
     let mut adoption = seen.adoption();
@@ -183,11 +269,11 @@ pub async fn adopt(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
             Some(space) => pool.assign(ADOPTING, &space),
             None => pool.stamp(ADOPTING),
         };
-        stamp(cluster, StoredPool::is_open, stamped).await?;
-        mark(cluster, seen.stored.namespace(), ADOPTED).await?;
+        stamp(run, StoredPool::is_open, stamped).await?;
+        mark(run, ADOPTED).await?;
         // Requests of a run that was interrupted may be made meanwhile.
         for attempt in 0.. {
-            seen = self::seen(cluster, Some(seen)).await?;
+            seen = self::seen(run, Some(seen)).await?;
             if order.without_leaked {
                 seen.leave_out(&leaked);
             }
@@ -197,7 +283,7 @@ pub async fn adopt(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
                 // A node that had not heard of a return frees what it has got since.
                 let is_transient = |one: &Obstacle| matches!(one, Obstacle::InUse { .. });
                 if attempt < ATTEMPTS && adoption.obstacles.iter().any(is_transient) {
-                    cluster.look_again().await;
+                    run.look_again().await;
                     continue;
                 }
                 report.done = "pods wait for their addresses until this is cured and the command is run again, or until kubectl multus ipam return whereabouts --yes";
@@ -209,8 +295,8 @@ pub async fn adopt(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
             }
             // Spaces are written before blocks: if this run is interrupted, definitions may have changed before the next one.
             let spaces = seen.unsaid_spaces();
-            let changed = match patched_pools(cluster, &spaces).await? {
-                0 if write_blocks(cluster, &seen.stored.blocks, &adoption).await? == 0 => break,
+            let changed = match patched_pools(run, &spaces).await? {
+                0 if write_blocks(run, &seen.stored.blocks, &adoption).await? == 0 => break,
                 0 => "blocks",
                 _ => "pools",
             };
@@ -221,12 +307,9 @@ pub async fn adopt(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
     }
     let is_new = |pool: &StoredPool| pool.is_open() && pool.is_empty();
     let assign = |pool: &StoredPool, word| pool.assign(word, &seen.space_to_be(pool));
-    stamp(cluster, is_new, |pool| assign(pool, ADOPTING)).await?;
-    stamp(cluster, StoredPool::is_adopting, |pool| {
-        assign(pool, ADOPTED)
-    })
-    .await?;
-    report.obstacles = texts(&moving::late(&pools(cluster).await?));
+    stamp(run, is_new, |pool| assign(pool, ADOPTING)).await?;
+    stamp(run, StoredPool::is_adopting, |pool| assign(pool, ADOPTED)).await?;
+    report.obstacles = texts(&moving::late(&pools(run).await?));
     report.is_done = report.obstacles.is_empty();
     report.done = if report.is_done {
         "adopted"
@@ -237,7 +320,7 @@ pub async fn adopt(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
 }
 
 /// Goes back to blocks when pools have not been written yet.
-async fn reopen(cluster: &impl Cluster, order: Order, seen: &Seen) -> Outcome<Report> {
+async fn reopen(run: &Run<'_, impl Cluster>, order: Order, seen: &Seen) -> Outcome<Report> {
     let Stored { pools, blocks } = &seen.stored;
     let closed = blocks
         .iter()
@@ -253,14 +336,14 @@ async fn reopen(cluster: &impl Cluster, order: Order, seen: &Seen) -> Outcome<Re
         ..Report::default()
     };
     if order.is_meant {
-        mark(cluster, seen.stored.namespace(), ADOPTED).await?;
-        patch_blocks(cluster, &patches).await?;
+        mark(run, ADOPTED).await?;
+        patch_blocks(run, &patches).await?;
         // One that was made since has no space yet.
         let patches: Vec<_> = pools
             .iter()
             .map(|pool| (pool, pool.assign(ADOPTED, &seen.space_to_be(pool))))
             .collect();
-        patch_pools(cluster, &patches).await?;
+        patch_pools(run, &patches).await?;
         report.done = "in blocks again";
     }
     Ok(report)
@@ -268,8 +351,9 @@ async fn reopen(cluster: &impl Cluster, order: Order, seen: &Seen) -> Outcome<Re
 
 /// Moves the addresses of blocks back into the pools.
 pub async fn give_back(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
-    cluster.begins(Step::Read);
-    let seen = cluster.seen().await.map_err(MoveError::Cluster)?;
+    let run = &Run::begin(cluster, order).await?;
+    run.begins(Step::Read);
+    let seen = run.seen().await.map_err(MoveError::Cluster)?;
     let stored = &seen.stored;
     let mut report = Report {
         pools: stored.pools.len(),
@@ -282,7 +366,7 @@ pub async fn give_back(cluster: &impl Cluster, order: Order) -> Outcome<Report> 
             return Err(MoveError::Adopting);
         }
         if order.is_meant {
-            stop(cluster).await?;
+            stop(run).await?;
             (report.is_done, report.done) = (true, "not adopted");
         }
         return Ok(report);
@@ -301,16 +385,16 @@ pub async fn give_back(cluster: &impl Cluster, order: Order) -> Outcome<Report> 
     if !order.is_meant || !report.obstacles.is_empty() {
         return Ok(report);
     }
-    patch_blocks(cluster, &left).await?;
+    patch_blocks(run, &left).await?;
     if !is_written {
         let is_meant = |pool: &StoredPool| pool.word != RETURNING;
-        stamp(cluster, is_meant, |pool| pool.stamp(RETURNING)).await?;
-        report.blocks = close(cluster).await?;
-        mark(cluster, stored.namespace(), CLOSED).await?;
+        stamp(run, is_meant, |pool| pool.stamp(RETURNING)).await?;
+        report.blocks = close(run).await?;
+        mark(run, CLOSED).await?;
     }
     let mut has_reservations = is_written;
     loop {
-        let mut stored = Stored::read(cluster).await?;
+        let mut stored = Stored::read(run).await?;
         if !stored.has(RETURNING) {
             break;
         }
@@ -327,8 +411,8 @@ pub async fn give_back(cluster: &impl Cluster, order: Order) -> Outcome<Report> 
                 report.done = "pods wait for their addresses until this is cured and the command is run again, or until kubectl multus ipam adopt whereabouts --yes";
                 return Ok(report);
             }
-            write_reservations(cluster, &stored.pools, &back).await?;
-            mark(cluster, stored.namespace(), OPEN).await?;
+            write_reservations(run, &stored.pools, &back).await?;
+            mark(run, OPEN).await?;
         }
         let patches = stored.pools.iter().zip(&back.allocations);
         let patches: Vec<_> = patches
@@ -336,43 +420,43 @@ pub async fn give_back(cluster: &impl Cluster, order: Order) -> Outcome<Report> 
             .map(|(pool, entries)| (pool, pool.reopen(Some(entries))))
             .collect();
         // One that has changed is read again.
-        patched_pools(cluster, &patches).await?;
+        patched_pools(run, &patches).await?;
     }
-    remove_closed(cluster).await?;
+    remove_closed(run).await?;
     (report.is_done, report.done) = (true, "returned");
     Ok(report)
 }
 
 /// Reads everything that decides on an adoption, the pools first and the pods after them. A pod whose entry has not changed since `before`
 /// is taken from there.
-async fn seen(cluster: &impl Cluster, before: Option<Seen>) -> Outcome<Seen> {
-    cluster.begins(Step::Read);
-    let mut seen = cluster.seen().await.map_err(MoveError::Cluster)?;
+async fn seen(run: &Run<'_, impl Cluster>, before: Option<Seen>) -> Outcome<Seen> {
+    run.begins(Step::Read);
+    let mut seen = run.seen().await.map_err(MoveError::Cluster)?;
     let names = before.map(|before| {
         let unknown = before.unknown_pods(&seen.stored.pools);
         seen.pods = before.pods;
         seen.pods.retain(|name, _| !unknown.contains(name.as_str()));
         unknown
     });
-    let read = cluster.pods(names).await.map_err(MoveError::Cluster)?;
+    let read = run.pods(names).await.map_err(MoveError::Cluster)?;
     seen.pods.extend(read);
     if seen.asks_for_reservations() {
-        seen.reservations = reservations(cluster).await?;
+        seen.reservations = reservations(run).await?;
     }
     Ok(seen)
 }
 
 /// Reads everything that decides on an adoption, again while addresses have two entries and these change: while one reads, an entry may be
 /// freed and the next one made.
-async fn certain(cluster: &impl Cluster) -> Outcome<Seen> {
-    let mut seen = seen(cluster, None).await?;
+async fn certain(run: &Run<'_, impl Cluster>) -> Outcome<Seen> {
+    let mut seen = seen(run, None).await?;
     let mut doubled = seen.doubled();
     for _ in 0..ATTEMPTS {
         if doubled.is_empty() {
             break;
         }
-        cluster.look_again().await;
-        seen = self::seen(cluster, Some(seen)).await?;
+        run.look_again().await;
+        seen = self::seen(run, Some(seen)).await?;
         let before = std::mem::replace(&mut doubled, seen.doubled());
         if doubled.iter().any(|one| before.contains(one)) {
             break;
@@ -381,23 +465,19 @@ async fn certain(cluster: &impl Cluster) -> Outcome<Seen> {
     Ok(seen)
 }
 
-async fn reservations(cluster: &impl Cluster) -> Outcome<BTreeMap<String, Reserved>> {
-    cluster.reservations().await.map_err(MoveError::Cluster)
+async fn reservations(run: &Run<'_, impl Cluster>) -> Outcome<BTreeMap<String, Reserved>> {
+    run.reservations().await.map_err(MoveError::Cluster)
 }
 
-async fn pools(cluster: &impl Cluster) -> Outcome<Vec<StoredPool>> {
-    cluster.pools().await.map_err(MoveError::Cluster)
+async fn pools(run: &Run<'_, impl Cluster>) -> Outcome<Vec<StoredPool>> {
+    run.pools().await.map_err(MoveError::Cluster)
 }
 
 impl Stored {
-    async fn read(cluster: &impl Cluster) -> Outcome<Self> {
-        let pools = pools(cluster).await?;
-        let blocks = cluster.blocks().await.map_err(MoveError::Cluster)?;
+    async fn read(run: &Run<'_, impl Cluster>) -> Outcome<Self> {
+        let pools = pools(run).await?;
+        let blocks = run.blocks().await.map_err(MoveError::Cluster)?;
         Ok(Self { pools, blocks })
-    }
-
-    fn namespace(&self) -> &str {
-        &self.pools[0].namespace
     }
 
     /// Returns whether a pool has this word; an empty one is that of a pool which gives addresses.
@@ -529,12 +609,12 @@ fn texts(obstacles: &[Obstacle]) -> Vec<String> {
 
 /// Stamps all pools that are meant, also those that are made meanwhile.
 async fn stamp(
-    cluster: &impl Cluster,
+    run: &Run<'_, impl Cluster>,
     is_meant: impl Fn(&StoredPool) -> bool,
     patch: impl Fn(&StoredPool) -> Value,
 ) -> Outcome<()> {
     loop {
-        let pools = pools(cluster).await?;
+        let pools = pools(run).await?;
         let patches: Vec<_> = pools
             .iter()
             .filter(|pool| is_meant(pool))
@@ -543,19 +623,19 @@ async fn stamp(
         if patches.is_empty() {
             return Ok(());
         }
-        cluster.begins(Step::Stamp(patches.len()));
-        if patched_pools(cluster, &patches).await? == 0 {
+        run.begins(Step::Stamp(patches.len()));
+        if patched_pools(run, &patches).await? == 0 {
             continue;
         }
         // A pool that pods come from changes sooner than all pools are listed, so each is read alone.
         for (pool, _) in patches {
             loop {
-                let read = cluster.pool(&pool.namespace, &pool.name).await;
+                let read = run.pool(&pool.namespace, &pool.name).await;
                 let read = read.map_err(MoveError::Cluster)?;
                 let Some(read) = read.filter(|read| is_meant(read)) else {
                     break;
                 };
-                if patched_pools(cluster, &[(&read, patch(&read))]).await? == 0 {
+                if patched_pools(run, &[(&read, patch(&read))]).await? == 0 {
                     break;
                 }
             }
@@ -564,12 +644,12 @@ async fn stamp(
 }
 
 /// Changes the stamp of each pool that is being adopted, so that a stamp of an interrupted run fails when it arrives late.
-async fn renew(cluster: &impl Cluster) -> Outcome<()> {
+async fn renew(run: &Run<'_, impl Cluster>) -> Outcome<()> {
     for _ in 0..ATTEMPTS {
-        let pools = pools(cluster).await?;
+        let pools = pools(run).await?;
         let begun = pools.iter().filter(|pool| pool.is_adopting());
         let patches: Vec<_> = begun.map(|pool| (pool, pool.renew())).collect();
-        if patched_pools(cluster, &patches).await? == 0 {
+        if patched_pools(run, &patches).await? == 0 {
             return Ok(());
         }
     }
@@ -577,29 +657,43 @@ async fn renew(cluster: &impl Cluster) -> Outcome<()> {
 }
 
 /// Marks the namespace of the pools, so that the chart's policy knows who gives their addresses.
-async fn mark(cluster: &impl Cluster, namespace: &str, word: &str) -> Outcome<()> {
-    let path = format!("/metadata/labels/{}", MARK.replace('/', "~1"));
-    // Each namespace has a label with its name.
-    let label = json!([{"op": "add", "path": path, "value": word}]);
-    let marked = [Write::Patch(NAMESPACES, namespace, &label)];
-    let what = "label the namespace of the pools";
-    if write_all(cluster, what, marked).await? == 0 {
+async fn mark(run: &Run<'_, impl Cluster>, word: &str) -> Outcome<()> {
+    let label = json!([{"op": "test", "path": label(RUN), "value": run.id},
+        {"op": "add", "path": label(MARK), "value": word}]);
+    if run.patch_namespace(&label).await? {
         return Ok(());
     }
-    Err(MoveError::Changed("the namespace of the pools"))
+    Err(MoveError::Overtaken)
 }
 
+/// Returns the place of a namespace's label. Each namespace has one, with its name.
+fn label(name: &str) -> String {
+    format!("/metadata/labels/{}", name.replace('/', "~1"))
+}
+
+/// Makes changes, if no other run of a command has begun. Those that are made later all the same are as those of a run that was interrupted.
 async fn write_all<'a>(
-    cluster: &impl Cluster,
+    run: &Run<'_, impl Cluster>,
     what: &str,
     writes: impl IntoIterator<Item = Write<'a>>,
 ) -> Outcome<usize> {
-    let failed =
-        |reason| MoveError::Cluster(format!("cannot {what}: {reason}; run the command again"));
-    cluster.write_all(writes).await.map_err(failed)
+    if run.namespace().await?.run != run.id {
+        return Err(MoveError::Overtaken);
+    }
+    run.cluster
+        .write_all(writes)
+        .await
+        .map_err(|reason| failed(what, &reason))
 }
 
-async fn patched_pools(cluster: &impl Cluster, patches: &[(&StoredPool, Value)]) -> Outcome<usize> {
+fn failed(what: &str, reason: &str) -> MoveError {
+    MoveError::Cluster(format!("cannot {what}: {reason}; run the command again"))
+}
+
+async fn patched_pools(
+    run: &Run<'_, impl Cluster>,
+    patches: &[(&StoredPool, Value)],
+) -> Outcome<usize> {
     let Some((first, _)) = patches.first() else {
         return Ok(0);
     };
@@ -607,18 +701,18 @@ async fn patched_pools(cluster: &impl Cluster, patches: &[(&StoredPool, Value)])
     let writes = patches
         .iter()
         .map(|(pool, patch)| Write::Patch(&path, &pool.name, patch));
-    write_all(cluster, "change a pool", writes).await
+    write_all(run, "change a pool", writes).await
 }
 
-async fn patch_pools(cluster: &impl Cluster, patches: &[(&StoredPool, Value)]) -> Outcome<()> {
-    match patched_pools(cluster, patches).await? {
+async fn patch_pools(run: &Run<'_, impl Cluster>, patches: &[(&StoredPool, Value)]) -> Outcome<()> {
+    match patched_pools(run, patches).await? {
         0 => Ok(()),
         _ => Err(MoveError::Changed("pools")),
     }
 }
 
-async fn patch_blocks(cluster: &impl Cluster, patches: &[(String, Value)]) -> Outcome<()> {
-    match put(cluster, &[], patches).await? {
+async fn patch_blocks(run: &Run<'_, impl Cluster>, patches: &[(String, Value)]) -> Outcome<()> {
+    match put(run, &[], patches).await? {
         0 => Ok(()),
         _ => Err(MoveError::Changed("blocks")),
     }
@@ -626,7 +720,7 @@ async fn patch_blocks(cluster: &impl Cluster, patches: &[(String, Value)]) -> Ou
 
 /// Writes the blocks of an adoption, also those that are as they have to be. Returns how many somebody else has written meanwhile.
 async fn write_blocks(
-    cluster: &impl Cluster,
+    run: &Run<'_, impl Cluster>,
     blocks: &[AddressBlock],
     adoption: &Adoption,
 ) -> Outcome<usize> {
@@ -638,13 +732,13 @@ async fn write_blocks(
             None => objects.push(moving::block(space, *block, slots)),
         }
     }
-    cluster.begins(Step::WriteBlocks(objects.len() + patches.len()));
-    put(cluster, &objects, &patches).await
+    run.begins(Step::WriteBlocks(objects.len() + patches.len()));
+    put(run, &objects, &patches).await
 }
 
 /// Makes blocks and changes others. Returns how many somebody else has written meanwhile.
 async fn put(
-    cluster: &impl Cluster,
+    run: &Run<'_, impl Cluster>,
     objects: &[Value],
     patches: &[(String, Value)],
 ) -> Outcome<usize> {
@@ -654,31 +748,31 @@ async fn put(
     let patches = patches
         .iter()
         .map(|(name, patch)| Write::Patch(object::PATH, name, patch));
-    write_all(cluster, "write a block", creations.chain(patches)).await
+    write_all(run, "write a block", creations.chain(patches)).await
 }
 
 /// Ends an adoption that was begun, before any pool is in blocks.
-async fn stop(cluster: &impl Cluster) -> Outcome<()> {
+async fn stop(run: &Run<'_, impl Cluster>) -> Outcome<()> {
     // A pool whose last stamp is made later has its addresses in blocks.
-    renew(cluster).await?;
-    let stored = Stored::read(cluster).await?;
+    renew(run).await?;
+    let stored = Stored::read(run).await?;
     if stored.has(ADOPTED) {
         return Err(MoveError::Adopting);
     }
     let patches: Vec<_> = stored.without_slots_of_pools().collect();
-    patch_blocks(cluster, &patches).await?;
-    mark(cluster, stored.namespace(), OPEN).await?;
+    patch_blocks(run, &patches).await?;
+    mark(run, OPEN).await?;
     let begun = stored.pools.iter().filter(|pool| pool.is_adopting());
     let patches: Vec<_> = begun.map(|pool| (pool, pool.reopen(None))).collect();
-    patch_pools(cluster, &patches).await?;
+    patch_pools(run, &patches).await?;
     // A return before it may have ended before they were gone.
-    remove_closed(cluster).await
+    remove_closed(run).await
 }
 
 /// Closes the blocks of the pools' ranges. Returns how many there are. A node that makes another one reads the pools before it gives of it.
-async fn close(cluster: &impl Cluster) -> Outcome<usize> {
+async fn close(run: &Run<'_, impl Cluster>) -> Outcome<usize> {
     for _ in 0..SHARED_WITHIN {
-        let stored = Stored::read(cluster).await?;
+        let stored = Stored::read(run).await?;
         let (mut patches, mut count, mut is_held) = (Vec::new(), 0, false);
         let blocks = stored.blocks.iter();
         for block in blocks.filter(|block| stored.has_pool_of(block)) {
@@ -700,19 +794,19 @@ async fn close(cluster: &impl Cluster) -> Outcome<usize> {
             return Ok(count);
         }
         // What has changed is read again.
-        put(cluster, &[], &patches).await?;
-        cluster.look_again().await;
+        put(run, &[], &patches).await?;
+        run.look_again().await;
     }
     Err(MoveError::Held)
 }
 
 /// Makes the reservations of all addresses, and removes those of others.
 async fn write_reservations(
-    cluster: &impl Cluster,
+    run: &Run<'_, impl Cluster>,
     pools: &[StoredPool],
     back: &Return,
 ) -> Outcome<()> {
-    let known = reservations(cluster).await?;
+    let known = reservations(run).await?;
     let namespace = &pools[0].namespace;
     let path = collection(namespace, RESERVATIONS);
     let is_wrong = |name: &str, one: &Reserved| {
@@ -726,7 +820,7 @@ async fn write_reservations(
     let removals = wrong
         .iter()
         .map(|(name, one)| Write::Delete(&path, name, &one.uid));
-    write_all(cluster, "remove a reservation", removals).await?;
+    write_all(run, "remove a reservation", removals).await?;
     let missing = back
         .reservations
         .iter()
@@ -734,21 +828,21 @@ async fn write_reservations(
     let objects: Vec<_> = missing
         .map(|(name, owner)| reservation::object(namespace, name, owner))
         .collect();
-    cluster.begins(Step::Reserve(objects.len()));
+    run.begins(Step::Reserve(objects.len()));
     let creations = objects.iter().map(|object| Write::Create(&path, object));
-    write_all(cluster, "make a reservation", creations).await?;
+    write_all(run, "make a reservation", creations).await?;
     Ok(())
 }
 
 /// Removes the blocks that are closed.
-async fn remove_closed(cluster: &impl Cluster) -> Outcome<()> {
+async fn remove_closed(run: &Run<'_, impl Cluster>) -> Outcome<()> {
     let lets_go = |block: &AddressBlock| {
         json!([{"op": "test", "path": "/metadata/uid", "value": *block.uid},
             {"op": "test", "path": "/spec/mode", "value": "closed"},
             {"op": "remove", "path": "/metadata/finalizers"}])
     };
     for _ in 0..ATTEMPTS {
-        let stored = Stored::read(cluster).await?;
+        let stored = Stored::read(run).await?;
         let closed = stored
             .blocks
             .iter()
@@ -759,16 +853,16 @@ async fn remove_closed(cluster: &impl Cluster) -> Outcome<()> {
         if closed.is_empty() {
             return Ok(());
         }
-        cluster.begins(Step::RemoveBlocks(closed.len()));
+        run.begins(Step::RemoveBlocks(closed.len()));
         let what = "remove a block";
         let removals = closed
             .iter()
             .map(|(name, uid, _)| Write::Delete(object::PATH, name, uid));
-        write_all(cluster, what, removals).await?;
+        write_all(run, what, removals).await?;
         let patches = closed
             .iter()
             .map(|(name, _, patch)| Write::Patch(object::PATH, name, patch));
-        write_all(cluster, what, patches).await?;
+        write_all(run, what, patches).await?;
     }
     Err(MoveError::ComeBack)
 }

@@ -14,7 +14,7 @@ use ipam::{
     AddressBlock,
     guest::{
         self, API_VERSION, POOLS, RESERVATIONS,
-        mover::{self, MARK, Order, Report, Seen, Step, Stored, Write},
+        mover::{self, Namespace, Order, Report, Seen, Step, Stored, Write},
         moving::{PodPlace, Reserved, StoredPool},
     },
     service::guest::serves,
@@ -81,12 +81,7 @@ impl mover::Cluster for Cluster {
     async fn seen(&self) -> Result<Seen, String> {
         let pools = mover::Cluster::pools(self).await?;
         let namespace = &pools[0].namespace;
-        let object = self.object(("", "v1"), "Namespace", "namespaces", "", namespace);
-        let object = object
-            .await
-            .map_err(|reason| format!("cannot read namespace {namespace}: {reason}"))?;
-        let mark =
-            object.and_then(|one| Some(one["metadata"]["labels"][MARK].as_str()?.to_owned()));
+        let Namespace { mark, .. } = self.namespace(namespace).await?;
         let netconf = validate::netconf(Map::new());
         let netconf = netconf.map_err(|error| format!("cannot use the defaults: {error:#}"))?;
         let snapshot = gather::ranges(self).await;
@@ -116,7 +111,7 @@ impl mover::Cluster for Cluster {
             )
         });
         Ok(Seen {
-            mark: mark.unwrap_or_default(),
+            mark,
             reservations: BTreeMap::new(),
             wanted,
             pods: BTreeMap::new(),
@@ -127,6 +122,13 @@ impl mover::Cluster for Cluster {
                 pools,
             },
         })
+    }
+
+    async fn namespace(&self, name: &str) -> Result<Namespace, String> {
+        let read = self.object(("", "v1"), "Namespace", "namespaces", "", name);
+        let cannot = |reason| format!("cannot read namespace {name}: {reason}");
+        let object = read.await.map_err(cannot)?;
+        Ok(Namespace::parse(&object.unwrap_or_default()))
     }
 
     async fn pools(&self) -> Result<Vec<StoredPool>, String> {

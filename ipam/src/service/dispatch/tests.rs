@@ -17,9 +17,11 @@ use super::super::guest::tests::{Cluster, allocation, small};
 use super::super::tests::turns::{self, Fate, Next};
 use super::super::tests::{Server, TIMES, lost};
 use super::*;
-use crate::guest::mover::{self, MoveError, NAMESPACES, Order, Seen, Stored, Write};
+use crate::guest::mover::{
+    self, MoveError, NAMESPACES, Namespace, Order, Report, Seen, Stored, Write,
+};
 use crate::guest::moving::{self, PodPlace, Reserved, StoredPool};
-use crate::guest::pool::{ADOPTING, RETURNING};
+use crate::guest::pool::{ADOPTED, ADOPTING, RETURNING};
 use crate::guest::record::Records;
 use crate::guest::{Definition, POOLS, collection};
 use crate::object::{self, AddressBlock, Mode};
@@ -110,8 +112,8 @@ fn definitions_of_whereabouts_name_the_value_that_they_need() {
 struct World {
     server: Arc<Server>,
     cluster: Arc<Cluster>,
-    /// The label of the pools' namespace.
-    mark: Mutex<String>,
+    /// The pools' namespace.
+    namespaces: Arc<Cluster>,
     /// The pods of `shop`.
     pods: Mutex<BTreeMap<String, PodPlace>>,
     /// What the definitions of pods say of reservations, by their pools.
@@ -124,10 +126,13 @@ impl World {
     fn new(nodes: &[&str]) -> Self {
         let (server, cluster) = (Server::with_nodes(nodes), Arc::new(Cluster::default()));
         *cluster.blocks.lock().unwrap() = Some(Arc::clone(&server));
+        let namespaces = Arc::new(Cluster::default());
+        let namespace = json!({"metadata": {"name": "kube-system", "labels": {}}});
+        namespaces.create(NAMESPACES, &namespace).unwrap();
         Self {
             server,
             cluster,
-            mark: Mutex::default(),
+            namespaces,
             pods: Mutex::default(),
             wanted: Mutex::default(),
             lists: AtomicUsize::new(0),
@@ -198,19 +203,11 @@ impl World {
                 let options = json!({"preconditions": {"uid": uid}});
                 cluster.delete(&format!("{path}/{name}"), &options)
             }
-            Write::Patch(NAMESPACES, _, label) => {
-                let fate = turns::take(Next::Write).unwrap_or(Fate::Made);
-                if fate != Fate::Away {
-                    label[0]["value"]
-                        .as_str()
-                        .unwrap()
-                        .clone_into(&mut self.mark.lock().unwrap());
-                }
-                if fate == Fate::Made {
-                    Ok(())
-                } else {
-                    Err(lost())
-                }
+            Write::Patch(NAMESPACES, name, steps) => {
+                let patched = self
+                    .namespaces
+                    .patch(&format!("{NAMESPACES}/{name}"), steps);
+                patched.map(drop)
             }
             Write::Patch(path, name, steps) => {
                 cluster.patch(&format!("{path}/{name}"), steps).map(drop)
@@ -231,15 +228,22 @@ impl mover::Cluster for World {
     async fn seen(&self) -> Result<Seen, String> {
         let pools = self.pools().await?;
         let blocks = self.blocks().await?;
+        let Namespace { mark, .. } = self.namespace(&pools[0].namespace).await?;
         Ok(Seen {
             wanted: self.wanted.lock().unwrap().clone(),
             stored: Stored { pools, blocks },
-            mark: self.mark.lock().unwrap().clone(),
+            mark,
             reservations: BTreeMap::new(),
             pods: BTreeMap::new(),
             against_adoption: Vec::new(),
             against_return: Vec::new(),
         })
+    }
+
+    async fn namespace(&self, name: &str) -> Result<Namespace, String> {
+        let object = self.namespaces.get(&format!("{NAMESPACES}/{name}"));
+        let object = object.map_err(|error| error.to_string())?;
+        Ok(Namespace::parse(&object.unwrap()))
     }
 
     async fn pods(
@@ -461,6 +465,67 @@ fn slots_are_not_freed_late_when_an_adoption_that_was_given_up_goes_on() {
     moved.adopt();
     moved.world.land();
     assert_eq!(moved.world.owners(), ["pool/a/net1"]);
+}
+
+#[test]
+fn two_runs_at_the_same_time_leave_no_pool_open_beside_one_in_blocks() {
+    type Command = fn(&World) -> Result<Report, MoveError>;
+    const ADOPT: Command = |world| ready(mover::adopt(world, MEANT));
+    const RETURN: Command = |world| ready(mover::give_back(world, MEANT));
+    for (is_adopted, first, next) in [
+        (false, ADOPT, RETURN),
+        (false, ADOPT, ADOPT),
+        (true, RETURN, ADOPT),
+    ] {
+        let mut has_ended = false;
+        for steps in 0.. {
+            let moved = Moved::new();
+            let world = &moved.world;
+            moved.add("a", &range()).unwrap();
+            // A pool without an address overlaps with the other one.
+            let half = json!({"type": "whereabouts", "range": "10.40.0.0/25"});
+            moved.add("b", &half).unwrap();
+            moved.del("b", &half);
+            if is_adopted {
+                moved.adopt();
+            }
+            let turns = turns::Turns::new(1);
+            thread::scope(|scope| {
+                let _end = turns.until_dropped();
+                turns.start(scope, 0, || drop(first(world)));
+                turns.next();
+                (0..steps).for_each(|_| turns.go(0, Fate::Made));
+                has_ended = turns.next() == [Next::Nothing];
+                let until_done = || {
+                    let done = (0..9).find(|_| match next(world) {
+                        // What has begun to move addresses ends first.
+                        Err(MoveError::Adopting) => ADOPT(world).is_err(),
+                        Err(MoveError::Returning) => RETURN(world).is_err(),
+                        done => done.is_ok_and(|report| report.is_done),
+                    });
+                    assert!(done.is_some(), "after {steps} steps");
+                };
+                until_done();
+                while turns.next() != [Next::Nothing] {
+                    turns.go(0, Fate::Made);
+                }
+                let words = || -> BTreeSet<_> {
+                    let pools = world.all_pools().into_iter();
+                    pools.map(|pool| pool.word).collect()
+                };
+                // A request that was under way may still have stamped a pool, of which nobody gets an address then.
+                let all = words();
+                let is_mixed = all.contains("") && all.contains(ADOPTED);
+                assert!(!is_mixed, "after {steps} steps: {all:?}");
+                until_done();
+                assert_eq!(words().len(), 1, "after {steps} steps");
+            });
+            if has_ended {
+                break;
+            }
+        }
+        assert!(has_ended);
+    }
 }
 
 #[test]

@@ -111,13 +111,15 @@ struct History<'a> {
     world: &'a World,
     nodes: Vec<Node>,
     turns: &'a Turns,
+    /// So many operators move pools at the same time.
+    commands: usize,
     times: Times,
     /// The address of each pod with its space: the two overlapping ranges have one.
     uses: BTreeMap<(bool, String), (usize, String, usize)>,
 }
 
 impl<'a> History<'a> {
-    fn new(seed: u64, world: &'a World, turns: &'a Turns) -> Self {
+    fn new(seed: u64, world: &'a World, turns: &'a Turns, commands: usize) -> Self {
         for node in NODES {
             world.server.add_node(node);
         }
@@ -131,6 +133,7 @@ impl<'a> History<'a> {
             nodes: NODES.map(|name| Node::new(world, name, times)).into(),
             world,
             turns,
+            commands,
             times,
             uses: BTreeMap::new(),
         }
@@ -185,7 +188,8 @@ impl<'a> History<'a> {
             _ => {
                 let fates = [Fate::Lost, Fate::Late, Fate::Away];
                 let fate = fates.get(dice.choose(64)).copied();
-                self.turns.go(0, fate.unwrap_or(Fate::Made));
+                let command = dice.choose(self.commands);
+                self.turns.go(command, fate.unwrap_or(Fate::Made));
             }
         }
         let conflicts = self.nodes[at].both.take_conflicts();
@@ -206,6 +210,7 @@ impl World {
     /// Makes the writes that were delayed.
     pub(super) fn land(&self) {
         self.cluster.land();
+        self.namespaces.land();
         self.server.land();
     }
 
@@ -246,13 +251,16 @@ fn random_histories(seeds: std::ops::Range<u64>, steps: usize) {
     thread::scope(|scope| {
         for seed in seeds {
             scope.spawn(move || {
-                let (world, turns) = (World::new(&[]), Turns::new(1));
+                let commands = if seed.is_multiple_of(2) { 1 } else { 2 };
+                let (world, turns) = (World::new(&[]), Turns::new(commands));
                 let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-                let of_command = Dice(dice.roll(u64::MAX));
-                let mut history = History::new(seed, &world, &turns);
+                let mut history = History::new(seed, &world, &turns, commands);
                 thread::scope(|scope| {
                     let _end = turns.until_dropped();
-                    turns.start(scope, 0, || command(seed, &world, &turns, of_command));
+                    for place in 0..commands {
+                        let (world, turns, dice) = (&world, &turns, Dice(dice.roll(u64::MAX)));
+                        turns.start(scope, place, move || command(seed, world, turns, dice));
+                    }
                     turns.next();
                     for step in 0..steps {
                         history.step(step, &mut dice);
