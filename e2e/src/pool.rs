@@ -36,15 +36,15 @@ pub(crate) fn run<J: Send, T: Send>(
     });
 }
 
-/// Calls `work` on each item and returns the outcomes in the order of the items, or the error of the first one that has one.
-pub(crate) fn all<T: Sync, R: Send>(
-    items: &[T],
-    work: impl Fn(&T) -> anyhow::Result<R> + Sync,
-) -> anyhow::Result<Vec<R>> {
+/// Calls `work` on each job and returns the outcomes in the order of the jobs, or the error of the first one that has one.
+pub(crate) fn all<J: Copy + Send, T: Send>(
+    jobs: impl IntoIterator<Item = J>,
+    work: impl Fn(J) -> anyhow::Result<T> + Sync,
+) -> anyhow::Result<Vec<T>> {
     let mut outcomes = Vec::new();
     run(
-        items.iter().enumerate().collect(),
-        |&(_, item)| work(item),
+        jobs.into_iter().enumerate().collect(),
+        |&(_, job)| work(job),
         |&(at, _), outcome, _| outcomes.push((at, outcome)),
     );
     outcomes.sort_by_key(|&(at, _)| at);

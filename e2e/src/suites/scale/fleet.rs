@@ -4,7 +4,6 @@ use std::{
     fs,
     path::PathBuf,
     sync::{Mutex, MutexGuard, PoisonError},
-    thread,
 };
 
 use anyhow::{Context as _, ensure};
@@ -14,7 +13,7 @@ use crate::{
     control_plane::{Components, ControlPlane, api_client::ApiClient, objects},
     daemon, http,
     node::{Node, Service, layout, network::NodeNetwork},
-    sh,
+    pool, sh,
     single_node::{BIN_DIR, CONF_DIR, PRIMARY},
     test_env::TestEnv,
 };
@@ -27,8 +26,6 @@ pub(super) const DEFINITIONS: usize = 20;
 const ROOTS: &str = "/run/scale";
 /// The user name of the daemons' service account.
 const USER: &str = "system:serviceaccount:kube-system:multus";
-/// Threads that create objects.
-const CREATORS: usize = 4;
 
 pub(super) struct Fleet<'a> {
     pub(super) node: Node,
@@ -116,13 +113,14 @@ impl<'a> Fleet<'a> {
 
     /// Creates pods with as many fields as in a real cluster.
     fn create_pods(&self) -> anyhow::Result<()> {
-        in_parallel(self.nodes * PODS_PER_NODE, |number| {
+        pool::all(0..self.nodes * PODS_PER_NODE, |number| {
             let (name, node) = (format!("pod-{number}"), node_name(number / PODS_PER_NODE));
             let path = "/api/v1/namespaces/default/pods";
             self.api.request("POST", path, &pod(&name, &node))?;
             let path = format!("{path}/{name}/status");
-            self.api.request("PATCH", &path, &status(number)).map(drop)
+            self.api.request("PATCH", &path, &status(number))
         })
+        .map(drop)
     }
 
     fn create_roots(&self) -> anyhow::Result<()> {
@@ -303,23 +301,6 @@ impl<'a> Fleet<'a> {
         self.control.stop_server(&self.node)?;
         self.control.start_server(&self.node, Components::ApiServer)
     }
-}
-
-/// Does something for each number below this one.
-pub(super) fn in_parallel(
-    count: usize,
-    act: impl Fn(usize) -> anyhow::Result<()> + Sync,
-) -> anyhow::Result<()> {
-    let act = &act;
-    thread::scope(|scope| {
-        let of = |worker: usize| (worker..count).step_by(CREATORS);
-        let workers = (0..CREATORS).map(|worker| scope.spawn(move || of(worker).try_for_each(act)));
-        let workers: Vec<_> = workers.collect();
-        workers.into_iter().try_for_each(|worker| {
-            let outcome = worker.join();
-            outcome.map_err(|_| anyhow::anyhow!("a thread that creates objects panicked"))?
-        })
-    })
 }
 
 pub(super) fn audit_log(env: &TestEnv) -> PathBuf {

@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 use super::{
     WITHIN,
     audit::{Audit, Requests},
-    fleet::{Fleet, in_parallel, node_name},
+    fleet::{Fleet, node_name},
 };
 use crate::{
     control_plane::objects,
-    daemon,
+    daemon, pool,
     report::{Checked, Report, say},
     sh,
 };
@@ -123,7 +123,7 @@ fn make(fleet: &Fleet<'_>) -> anyhow::Result<()> {
     fleet
         .control
         .apply(&fleet.node, &networks.collect::<Vec<_>>())?;
-    in_parallel(fleet.nodes, |number| {
+    pool::all(0..fleet.nodes, |number| {
         for plugin in plugins() {
             let path = fleet.plugin(number, plugin);
             if has(number, plugin) {
@@ -146,8 +146,8 @@ fn make(fleet: &Fleet<'_>) -> anyhow::Result<()> {
         fleet
             .api
             .request("PATCH", &path, &json!({"spec": {"taints": null}}))
-            .map(drop)
     })
+    .map(drop)
 }
 
 fn labels_come(fleet: &Fleet<'_>, audit: &mut Audit) -> anyhow::Result<()> {
@@ -211,7 +211,7 @@ fn pods_are_bound(fleet: &Fleet<'_>) -> anyhow::Result<()> {
     fleet.control.start_scheduler(&fleet.node)?;
     let path = "/api/v1/namespaces/default/pods";
     let network_of = |number: usize| number % networks().len();
-    in_parallel(PODS, |number| {
+    pool::all(0..PODS, |number| {
         let network = name(network_of(number));
         let mut pod = objects::pod(&format!("selecting-{number}"), "", Some(&network));
         let spec = pod["spec"].as_object_mut().context("the pod has no spec")?;
@@ -219,7 +219,7 @@ fn pods_are_bound(fleet: &Fleet<'_>) -> anyhow::Result<()> {
         let label = format!("{PREFIX}{network}");
         spec.insert("nodeSelector".to_owned(), json!({label: "serves"}));
         pod["metadata"]["labels"] = json!({"of": "selecting"});
-        fleet.api.request("POST", path, &pod).map(drop)
+        fleet.api.request("POST", path, &pod)
     })?;
     let start = Instant::now();
     let numbers: BTreeMap<_, _> = (0..fleet.nodes)
