@@ -50,6 +50,12 @@ pub(crate) const MIXED: &[(Layout, ContainerdVersion)] = &[
     (Layout::K3sReadOnly, ContainerdVersion::V1),
 ];
 
+/// A node of each distro, with one of both major versions of containerd.
+pub(crate) const RKE2_AND_K3S: &[(Layout, ContainerdVersion)] = &[
+    (Layout::Rke2, ContainerdVersion::V2),
+    (Layout::K3s, ContainerdVersion::V1),
+];
+
 impl Cluster {
     /// Starts a cluster of these nodes and waits until every node is Ready.
     pub(crate) fn start(

@@ -22,13 +22,9 @@ use super::{
     upgrade::published_release::{CRD_NAME, NAME},
 };
 use crate::{
-    cluster::Cluster,
+    cluster::{Cluster, RKE2_AND_K3S},
     control_plane::{Components, objects},
-    node::{
-        inspect::nothing_left,
-        layout::{ContainerdVersion, Layout},
-        runtime::NodePlugins,
-    },
+    node::{inspect::nothing_left, runtime::NodePlugins},
     pages::Reader,
     programs::{Module, Needs, image::Image},
     report::{Checked, Report, say},
@@ -46,10 +42,6 @@ pub(crate) const NEEDS: Needs = Needs {
     ],
 };
 
-const NODES: &[(Layout, ContainerdVersion)] = &[
-    (Layout::Rke2, ContainerdVersion::V2),
-    (Layout::K3s, ContainerdVersion::V1),
-];
 /// The image of every launcher.
 const LAUNCHER: &str = "e2e.invalid/virt-launcher:1";
 /// The program that virt-controller starts in the image.
@@ -75,7 +67,7 @@ const PAGE: &str = "docs/vms.md";
 pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
     let cluster = report.check(
         "two nodes whose only CNI plugins are those of the release are Ready",
-        || Cluster::with(env, NODES, Components::All, NodePlugins::Release),
+        || Cluster::with(env, RKE2_AND_K3S, Components::All, NodePlugins::Release),
     )?;
     let fixture = ClusterFixture { env, cluster };
     report.check("Helm installs rke2-multus with hot plug", || {

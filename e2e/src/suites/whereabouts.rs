@@ -18,12 +18,9 @@ use super::{
     upgrade::published_release::{CRD_NAME, NAME},
 };
 use crate::{
-    cluster::Cluster,
+    cluster::{Cluster, RKE2_AND_K3S},
     control_plane::Components,
-    node::{
-        layout::{ContainerdVersion, Layout},
-        runtime::{IMAGE, NodePlugins},
-    },
+    node::runtime::{IMAGE, NodePlugins},
     programs::{EditedTests, Module, Needs},
     report::{Checked, Report, say},
     sh,
@@ -42,10 +39,6 @@ pub(crate) const NEEDS: Needs = Needs {
 
 /// The module of the tests and of the resource definitions.
 pub(super) const MODULE: &str = "github.com/k8snetworkplumbingwg/whereabouts";
-const NODES: &[(Layout, ContainerdVersion)] = &[
-    (Layout::Rke2, ContainerdVersion::V2),
-    (Layout::K3s, ContainerdVersion::V1),
-];
 /// The image of the tests' pods, which a node without a registry cannot pull.
 const THEIR_IMAGE: &str = "\"quay.io/dougbtv/alpine:latest\"";
 /// A test writes a `StatefulSet` that it has read, and fails when the controller has written its status meanwhile.
@@ -100,7 +93,7 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
     )?;
     let cluster = report.check(
         "two nodes whose only CNI plugins are those of the release are Ready",
-        || Cluster::with(env, NODES, Components::All, NodePlugins::Release),
+        || Cluster::with(env, RKE2_AND_K3S, Components::All, NodePlugins::Release),
     )?;
     let fixture = ClusterFixture { env, cluster };
     let cluster = &fixture.cluster;
@@ -162,7 +155,7 @@ fn run_specs(cluster: &Cluster, program: &Path, args: &[&str], least: u32) -> an
     let mut tests = cluster.server().command_within(SECONDS, program);
     tests
         .env("KUBECONFIG", cluster.control.admin())
-        .env("NUMBER_OF_COMPUTE_NODES", NODES.len().to_string())
+        .env("NUMBER_OF_COMPUTE_NODES", RKE2_AND_K3S.len().to_string())
         .env("FILL_PERCENT_CAPACITY", FILL)
         .args(["-ginkgo.noColor", "-ginkgo.v"])
         .args(args);
