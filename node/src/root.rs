@@ -10,7 +10,7 @@ use std::{
     io::{self, Read, Write},
     os::{
         fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd},
-        unix::fs::FileExt as _,
+        unix::{fs::FileExt as _, net::UnixListener},
     },
     path::{Component, Path, PathBuf},
     sync::Arc,
@@ -19,7 +19,9 @@ use std::{
 use rustix::{
     fs::{AtFlags, Dir, FileType, FsWord, Mode, OFlags, ResolveFlags, openat2},
     io::Errno,
-    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with},
+    net::{
+        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+    },
 };
 
 /// The prefix of temporary files.
@@ -601,6 +603,31 @@ impl Directory {
             Err(Errno::NOENT) => Ok(false),
             Err(error) => Err(fail("remove", &self.path.join(name), error)),
         }
+    }
+
+    /// Listens on a new socket, which replaces the file of that name and to which only its owner can ever connect. Returns it with its
+    /// device and inode; it does not block.
+    pub fn listen(&self, name: impl AsRef<OsStr>) -> Result<(UnixListener, (u64, u64))> {
+        let name = name.as_ref();
+        self.remove(name)?;
+        let listening = || {
+            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+            let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+            // The file gets the mode that the socket has when it is bound.
+            rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+            bind(&socket, &SocketAddrUnix::new(proc_path(self).join(name))?)?;
+            let identity = self.identity(name)?;
+            // The longest queue that the kernel allows.
+            listen(&socket, -1)?;
+            Ok((socket.into(), identity))
+        };
+        listening().map_err(|error: Errno| fail("listen on", &self.path.join(name), error))
+    }
+
+    /// Returns device and inode of a file, a link not followed.
+    pub fn identity(&self, name: impl AsRef<OsStr>) -> rustix::io::Result<(u64, u64)> {
+        let stat = rustix::fs::statat(&self.fd, name.as_ref(), AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok((stat.st_dev, stat.st_ino))
     }
 
     /// Returns when the content of a file of this directory is on disk.

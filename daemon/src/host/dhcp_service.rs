@@ -54,7 +54,7 @@ impl Paths {
     /// running pods stay.
     pub fn remove(&self, seen: &Root, root: &Root) {
         // Best effort: what stays is refused connections and an empty directory.
-        remove_socket(seen, &self.socket);
+        let _ = remove_socket(seen, &self.socket);
         let _ = root.remove_dir(&self.leases);
     }
 }

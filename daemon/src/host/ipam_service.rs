@@ -67,7 +67,8 @@ impl Paths {
     /// Removes the socket while no daemon serves. Records stay, since the next daemon has to know what this node has given, but for those that
     /// only say which block is to be given back.
     pub fn remove(&self, seen: &Root) {
-        remove_socket(seen, &self.socket);
+        // Best effort: what stays refuses connections.
+        let _ = remove_socket(seen, &self.socket);
         let blocks = self.records.join(BLOCKS);
         for name in seen.list(&blocks).unwrap_or_default() {
             let path = blocks.join(name);

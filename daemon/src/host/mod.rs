@@ -34,6 +34,14 @@ pub(crate) fn remove_published(config: &Config, root: &Root) {
     node_resources::sweep(root, &config.kubelet_dir);
 }
 
+/// Fails when the path leads to something that must not be replaced by a socket.
+pub(crate) fn refuse_other_than_sockets(root: &Root, path: &Path) -> anyhow::Result<()> {
+    match root.kind(path)? {
+        None | Some(Kind::Socket) => Ok(()),
+        Some(_) => anyhow::bail!("{} is not a socket: move it away", path.display()),
+    }
+}
+
 /// Removes the sockets in a directory that `is_ours` names and at which no process listens.
 pub(crate) fn remove_dead_sockets(root: &Root, dir: &Path, is_ours: impl Fn(&str) -> bool) {
     let names = root.list(dir).unwrap_or_default();

@@ -2,8 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io,
-    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -12,7 +10,7 @@ use std::{
 use node::{
     device_plugin::{DIR, Registry, reply},
     grpc,
-    root::{Root, proc_path},
+    root::Root,
 };
 use sha2::{Digest as _, Sha256};
 use tokio::{
@@ -120,9 +118,8 @@ impl Kubelet {
         let mut registry = Registry::connect(&self.root, &self.dir)
             .await
             .map_err(|error| error.to_string())?;
-        let (listener, socket) = self.listen(resource).map_err(|error| {
-            format!("cannot listen in {}: {error}", self.dir.join(DIR).display())
-        })?;
+        let listening = self.listen(resource);
+        let (listener, socket) = listening.map_err(|error| error.to_string())?;
         let (streams, _) = watch::channel(());
         let (streams, opened) = (Arc::new(streams), Arc::new(Notify::new()));
         let serving = grpc::serve(listener, {
@@ -151,7 +148,7 @@ impl Kubelet {
     }
 
     /// Listens under a name that no other daemon uses: a kubelet tells plugins of one resource apart by their sockets.
-    fn listen(&self, resource: &str) -> io::Result<(UnixListener, SocketFile<'_>)> {
+    fn listen(&self, resource: &str) -> anyhow::Result<(UnixListener, SocketFile<'_>)> {
         let hash = Sha256::digest(resource);
         let hash = hash
             .first_chunk()
@@ -159,13 +156,10 @@ impl Kubelet {
         let name = format!("{NAME}{hash:016x}-{}.sock", std::process::id());
         let dir = self.dir.join(DIR);
         let path = dir.join(&name);
-        let open = self.root.open_dir(&dir).map_err(io::Error::other)?;
-        self.root.remove(&path).map_err(io::Error::other)?;
-        let usable = proc_path(&open).join(&name);
-        let listener = UnixListener::bind(&usable)?;
-        std::fs::set_permissions(&usable, std::fs::Permissions::from_mode(0o600))?;
+        let (listener, _) = self.root.directory(&dir)?.listen(&name)?;
         let root = &self.root;
-        Ok((listener, SocketFile { root, name, path }))
+        let file = SocketFile { root, name, path };
+        Ok((UnixListener::from_std(listener)?, file))
     }
 }
 

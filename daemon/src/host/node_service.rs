@@ -6,26 +6,24 @@
 
 use std::{
     io::{self, PipeReader, PipeWriter},
-    os::{
-        fd::AsFd,
-        unix::{fs::PermissionsExt as _, net::UnixListener},
-    },
+    os::{fd::AsFd, unix::net::UnixListener},
     path::{Path, PathBuf},
     thread,
     time::Duration,
 };
 
 use anyhow::Context as _;
-use node::root::{Directory, Kind, Root, proc_path};
+use node::root::{Directory, Kind, Root, RootError};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    fs::{AtFlags, FlockOperation, flock, statat},
+    fs::{FlockOperation, flock},
 };
 use tokio::sync::oneshot;
 
+use crate::host::refuse_other_than_sockets;
+
 /// The mode of the directories of sockets and state.
 pub(crate) const DIR_MODE: u32 = 0o700;
-const SOCKET_MODE: u32 = 0o600;
 /// The pause before the lock is tried again.
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
@@ -118,36 +116,24 @@ impl SocketName {
     }
 }
 
-/// Removes the socket of a service that no daemon serves.
-pub(crate) fn remove_socket(seen: &Root, path: &Path) {
-    let is_socket = matches!(seen.kind(path), Ok(Some(Kind::Socket)));
-    if is_socket {
-        // Best effort: what stays refuses connections.
-        let _ = seen.remove(path);
+/// Removes a socket at which no process listens.
+pub(crate) fn remove_socket(seen: &Root, path: &Path) -> Result<(), RootError> {
+    if matches!(seen.kind(path), Ok(Some(Kind::Socket))) {
+        seen.remove(path)?;
     }
+    Ok(())
 }
 
 /// Listens on a new socket, and gives it the name. The name of a daemon that has ended or still serves is replaced.
 fn listen(seen: &Root, path: &Path, service: &str) -> anyhow::Result<(UnixListener, Identity)> {
     let name = path.file_name().context("the socket has a name")?;
-    match seen.kind(path)? {
-        None | Some(Kind::Socket) => {}
-        Some(_) => anyhow::bail!("{} is not a socket: move it away", path.display()),
-    }
+    refuse_other_than_sockets(seen, path)?;
     let dir = seen.make_directory(path.parent().unwrap_or(Path::new("/")), DIR_MODE)?;
     let new = format!(".multus-{service}-{}.new", std::process::id());
-    let usable = proc_path(&dir).join(&new);
-    let take = || -> io::Result<_> {
-        dir.remove(&new).map_err(|error| error.source)?;
-        let listener = UnixListener::bind(&usable)?;
-        std::fs::set_permissions(&usable, std::fs::Permissions::from_mode(SOCKET_MODE))?;
-        // A caller that has gone again must not hold up the service.
-        listener.set_nonblocking(true)?;
-        let stat = statat(&dir, &new, AtFlags::SYMLINK_NOFOLLOW)?;
-        dir.rename(&new, name).map_err(|error| error.source)?;
-        Ok((listener, (stat.st_dev, stat.st_ino)))
-    };
-    take().with_context(|| format!("cannot listen on {}", path.display()))
+    // A caller that has gone again must not hold up the service, so the listener does not block.
+    let listening = dir.listen(&new)?;
+    dir.rename(&new, name)?;
+    Ok(listening)
 }
 
 /// Waits for the lock on the directory; returns false when the service is stopped first.

@@ -8,26 +8,23 @@ pub mod location;
 
 use std::{
     io,
-    os::{fd::OwnedFd, unix::fs::PermissionsExt},
     path::{Path, PathBuf},
     sync::Arc,
     time::SystemTime,
 };
 
 use anyhow::Context;
-use node::root::{Kind, Root, RootError, proc_path};
+use node::root::{Root, RootError, proc_path};
 use rustix::{
-    fs::{AtFlags, Mode, fchmod, linkat, renameat, statat, unlinkat},
-    io::Errno,
+    fs::{AtFlags, Mode, fchmod, linkat},
     net::{SocketFlags, accept_with},
 };
 use tokio::net::{UnixListener, UnixStream};
 use tracing::{debug, info};
 
-use crate::host::{dir_watch::DirectoryWatch, remove_dead_sockets};
+use crate::host::{dir_watch::DirectoryWatch, refuse_other_than_sockets, remove_dead_sockets};
 
 const DIR_MODE: u32 = 0o700;
-const SOCKET_MODE: u32 = 0o600;
 /// The temporary name before the rename.
 const NEW: &str = ".multus-rs-socket.new";
 
@@ -117,15 +114,11 @@ impl Socket {
 
     /// Returns the owner of the listener that the public name leads to.
     pub fn owner(&self) -> SocketOwner {
-        let found = self
-            .root
-            .open_dir(&self.dir)
-            .ok()
-            .and_then(|dir| identity(&dir, api::SOCKET_NAME).ok());
-        match found {
-            Some(found) if found == self.identity => SocketOwner::ThisDaemon,
-            Some(_) => SocketOwner::OtherDaemon,
-            None => SocketOwner::None,
+        let found = self.root.directory(&self.dir);
+        match found.map(|dir| dir.identity(api::SOCKET_NAME)) {
+            Ok(Ok(found)) if found == self.identity => SocketOwner::ThisDaemon,
+            Ok(Ok(_)) => SocketOwner::OtherDaemon,
+            Ok(Err(_)) | Err(_) => SocketOwner::None,
         }
     }
 
@@ -172,13 +165,12 @@ impl Socket {
     /// Restores the own name from the public one. A listener without any name cannot get one again: then a new listener is opened, and clients
     /// queued at the old one must retry.
     fn keep_own_name(&mut self) -> anyhow::Result<()> {
-        let dir = self.root.open_dir(&self.dir);
-        let named = |dir: &OwnedFd, name: &str| identity(dir, name).ok() == Some(self.identity);
-        if let Ok(dir) = dir {
-            if named(&dir, &self.own) {
+        if let Ok(dir) = self.root.directory(&self.dir) {
+            let is_ours = |name: &str| dir.identity(name) == Ok(self.identity);
+            if is_ours(&self.own) {
                 return Ok(());
             }
-            if named(&dir, api::SOCKET_NAME)
+            if is_ours(api::SOCKET_NAME)
                 && linkat(&dir, api::SOCKET_NAME, &dir, &self.own, AtFlags::empty()).is_ok()
             {
                 return Ok(());
@@ -191,15 +183,14 @@ impl Socket {
     fn take_name(&self) -> anyhow::Result<()> {
         let path = self.dir.join(api::SOCKET_NAME);
         refuse_other_than_sockets(&self.root, &path)?;
-        let dir = self.root.open_dir(&self.dir)?;
-        let taken = || -> rustix::io::Result<()> {
-            remove(&dir, NEW)?;
-            linkat(&dir, &self.own, &dir, NEW, AtFlags::empty())?;
-            renameat(&dir, NEW, &dir, api::SOCKET_NAME)?;
-            // A rename between two names of the same socket does nothing, so the temporary name may still exist.
-            remove(&dir, NEW)
-        };
-        taken().with_context(|| format!("cannot take {}", path.display()))
+        let dir = self.root.directory(&self.dir)?;
+        dir.remove(NEW)?;
+        linkat(&dir, &self.own, &dir, NEW, AtFlags::empty())
+            .with_context(|| format!("cannot take {}", path.display()))?;
+        dir.rename(NEW, api::SOCKET_NAME)?;
+        // A rename between two names of the same socket does nothing, so the temporary name may still exist.
+        dir.remove(NEW)?;
+        Ok(())
     }
 }
 
@@ -236,49 +227,24 @@ pub fn sweep(root: &Root, dir: &Path) {
 
 fn listen(root: &Root, dir: &Path, own: &str) -> anyhow::Result<(UnixListener, Identity)> {
     root.make_dirs(dir, DIR_MODE)?;
-    let path = dir.join(own);
-    refuse_other_than_sockets(root, &path)?;
-    let open = root.open_dir(dir)?;
-    let usable = proc_path(&open).join(own);
-    let names = root.list(dir)?;
-    let listening = || -> io::Result<_> {
-        // A directory with nothing but our sockets is ours, whichever process created it.
-        if names
-            .iter()
-            .all(|name| is_own_name(name) || name == api::SOCKET_NAME || location::is_name(name))
-        {
-            fchmod(&open, Mode::from_raw_mode(DIR_MODE))?;
-        }
-        remove(&open, own)?;
-        let listener = UnixListener::bind(&usable)?;
-        std::fs::set_permissions(&usable, std::fs::Permissions::from_mode(SOCKET_MODE))?;
-        Ok((listener, identity(&open, own)?))
-    };
-    listening().with_context(|| format!("cannot listen on {}", path.display()))
+    refuse_other_than_sockets(root, &dir.join(own))?;
+    let open = root.directory(dir)?;
+    // A directory with nothing but our sockets is ours, whichever process created it.
+    if open
+        .list()?
+        .iter()
+        .all(|name| is_own_name(name) || name == api::SOCKET_NAME || location::is_name(name))
+    {
+        fchmod(&open, Mode::from_raw_mode(DIR_MODE))
+            .with_context(|| format!("cannot change the mode of {}", dir.display()))?;
+    }
+    let (listener, identity) = open.listen(own)?;
+    Ok((UnixListener::from_std(listener)?, identity))
 }
 
 fn is_own_name(name: &str) -> bool {
     let id = name.strip_prefix("daemon-");
     id.is_some_and(|id| id.strip_suffix(".sock").is_some())
-}
-
-fn refuse_other_than_sockets(root: &Root, path: &Path) -> anyhow::Result<()> {
-    match root.kind(path)? {
-        None | Some(Kind::Socket) => Ok(()),
-        Some(_) => anyhow::bail!("{} is not a socket: move it away", path.display()),
-    }
-}
-
-fn remove(dir: &OwnedFd, name: &str) -> rustix::io::Result<()> {
-    match unlinkat(dir, name, AtFlags::empty()) {
-        Err(Errno::NOENT) => Ok(()),
-        other => other,
-    }
-}
-
-fn identity(dir: &OwnedFd, name: &str) -> rustix::io::Result<Identity> {
-    let stat = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
-    Ok((stat.st_dev, stat.st_ino))
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@
 //! A plugin that serves already is kept, whether an earlier daemon or another process started it.
 
 use std::{
-    io,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -12,13 +11,14 @@ use std::{
 
 use api::plugins::PROGRAM;
 use cni::exec::{Exec as _, ExecError};
-use node::root::{Kind, Root};
+use node::root::Root;
 use tracing::{info, warn};
 
 use crate::{
     host::{
         dhcp_server::{MARK, PLUGIN},
         exec::{Detached, Fate},
+        node_service::remove_socket,
         orphans,
     },
     readiness::{Gate, Readiness},
@@ -113,8 +113,8 @@ impl Keeper {
     }
 
     fn start(&self, path: &Path, seen: &Root) -> Result<Detached, String> {
-        remove_stale(seen, &self.socket)
-            .map_err(|error| format!("cannot remove {}: {error}", self.socket.display()))?;
+        // A socket that stays would prevent the plugin from binding its name.
+        remove_socket(seen, &self.socket).map_err(|error| error.to_string())?;
         let socket = self.socket.display().to_string();
         let arguments = ["daemon", "-socketpath", &socket];
         let started = self.reconciler.exec.start(path, &arguments, MARK);
@@ -146,15 +146,6 @@ fn missing(error: &ExecError) -> String {
     format!(
         "{error}; let ownPlugins (the chart's cniplugins) install it, or put the reference plugin into one of them"
     )
-}
-
-/// Removes a socket without a process behind it, which would prevent the plugin from binding its name.
-fn remove_stale(seen: &Root, path: &Path) -> io::Result<()> {
-    let is_socket = matches!(seen.kind(path), Ok(Some(Kind::Socket)));
-    if is_socket {
-        seen.remove(path).map_err(|error| error.source)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

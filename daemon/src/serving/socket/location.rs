@@ -26,7 +26,7 @@ pub(super) fn set(root: &Root, id: &str, dir: &Path) -> Result<(), RootError> {
     }
     root.make_dirs(api::DEFAULT_SOCKET_DIR, super::DIR_MODE)?;
     let text = dir.to_string_lossy();
-    root.write_atomic(path(id), text.as_bytes(), super::SOCKET_MODE)
+    root.write_atomic(path(id), text.as_bytes(), 0o600)
 }
 
 /// Removes the location file.

@@ -1,5 +1,7 @@
 //! The public name passes between daemons, and deleted names are restored.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use rustix::fs::{CWD, FileType};
 
 use super::*;
