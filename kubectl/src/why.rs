@@ -9,14 +9,15 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use self::diagnose::{Diagnosis, diagnose, failure_text, summary};
+use self::diagnose::{diagnose, failure_text, summary};
 use crate::{
     CommandStatus, Output, PodArgs,
     cluster::{Cluster, Options},
-    diagnostic::{Diagnostic, Severity},
+    diagnostic::Severity,
     networks,
     node_daemon::{AllReplies, DaemonReply, not_listed, query_all},
     pod_snapshot::PodSnapshot,
+    pod_state::requested,
     table::age,
     validate,
 };
@@ -62,10 +63,8 @@ impl Report {
     }
 
     /// Adds what the daemons of all nodes say about the pod's networks.
-    fn add_nodes(&mut self, snapshot: &PodSnapshot, replies: AllReplies) {
-        let selected = validate::selected(&snapshot.pod_state.pod, &snapshot.netconf).into_iter();
-        let names = selected.map(|one| format!("{}/{}", one.namespace, one.name));
-        let mut nodes = networks::serving(&replies, &names.collect::<Vec<_>>());
+    fn add_nodes(&mut self, networks: &[String], replies: AllReplies) {
+        let mut nodes = networks::serving(&replies, networks);
         nodes.retain(|node| *node != self.node);
         self.other_nodes = Some(nodes);
         self.gaps.extend(replies.gaps);
@@ -96,15 +95,12 @@ pub(crate) async fn run(
     now: u64,
 ) -> anyhow::Result<CommandStatus> {
     let snapshot = &args.read(options).await?;
-    let diagnostics = validate::pod(&snapshot.pod_state.pod, &snapshot.netconf, &snapshot.known);
-    let diagnosis = diagnose(snapshot, &diagnostics);
-    let selected = validate::selected(&snapshot.pod_state.pod, &snapshot.netconf);
-    let is_of_node = diagnosis.cause.is_of_node() && !selected.is_empty();
-    let mut report = report(snapshot, &diagnostics, diagnosis, now);
-    if is_of_node {
+    let mut report = examine(snapshot, now);
+    let networks = requested(&snapshot.pod_state.pod, &snapshot.netconf);
+    if report.cause.is_of_node() && !networks.is_empty() {
         let cluster = Cluster::new(options).await?;
         match query_all(&cluster, None, args.daemon_namespace.as_deref()).await {
-            Ok(replies) => report.add_nodes(snapshot, replies),
+            Ok(replies) => report.add_nodes(&networks, replies),
             Err(reason) => {
                 let gap = format!("other nodes were not queried: {}", not_listed(&reason));
                 report.gaps.push(gap);
@@ -119,15 +115,6 @@ pub(crate) async fn run(
 pub(crate) fn examine(snapshot: &PodSnapshot, now: u64) -> Report {
     let diagnostics = validate::pod(&snapshot.pod_state.pod, &snapshot.netconf, &snapshot.known);
     let diagnosis = diagnose(snapshot, &diagnostics);
-    report(snapshot, &diagnostics, diagnosis, now)
-}
-
-fn report(
-    snapshot: &PodSnapshot,
-    diagnostics: &[Diagnostic],
-    diagnosis: Diagnosis,
-    now: u64,
-) -> Report {
     let pod_state = &snapshot.pod_state;
     let findings = diagnostics.iter().map(|diagnostic| Finding {
         severity: diagnostic.severity(),
@@ -284,8 +271,7 @@ mod tests {
             NOW - 5,
         );
         let snapshot = fixture.snapshot();
-        let diagnosis = diagnose(&snapshot, &[]);
-        let text = text(&report(&snapshot, &[], diagnosis, NOW));
+        let text = text(&examine(&snapshot, NOW));
         let first = format!("cause    {failure} (id 0a0b)\nhint     enlarge");
         assert!(text.starts_with(&first), "{text}");
         assert_eq!(text.matches(failure).count(), 1, "{text}");
@@ -304,6 +290,7 @@ mod tests {
     fn nodes_that_would_do_are_named() {
         let fixture = PodFixture::pod("storage");
         let snapshot = fixture.snapshot();
+        let networks = requested(&snapshot.pod_state.pod, &snapshot.netconf);
         let answer = serde_json::json!({"schema": 1, "version": "5.0.0", "networks": [{"network": "shop/storage", "state": "serves"}]});
         let replies = |nodes: &[&str]| AllReplies {
             answers: nodes
@@ -318,8 +305,8 @@ mod tests {
             gaps: vec!["node node-d: forbidden".to_owned()],
         };
         let lines = |nodes: &[&str]| {
-            let mut report = report(&snapshot, &[], diagnose(&snapshot, &[]), NOW);
-            report.add_nodes(&snapshot, replies(nodes));
+            let mut report = examine(&snapshot, NOW);
+            report.add_nodes(&networks, replies(nodes));
             text(&report)
         };
         let found = lines(&["node-a", "node-b", "node-c"]);
@@ -335,10 +322,9 @@ mod tests {
         let mut fixture = PodFixture::pod("storage");
         fixture.pod["spec"]["nodeName"].take();
         let snapshot = fixture.snapshot();
-        let diagnosis = diagnose(&snapshot, &[]);
-        assert!(diagnosis.cause.is_of_node(), "{diagnosis:?}");
-        let mut waiting = report(&snapshot, &[], diagnosis, NOW);
-        waiting.add_nodes(&snapshot, replies(&["node-a"]));
+        let mut waiting = examine(&snapshot, NOW);
+        assert!(waiting.cause.is_of_node(), "{waiting:?}");
+        waiting.add_nodes(&networks, replies(&["node-a"]));
         let found = text(&waiting);
         let expected = "\nnodes    all its networks can be served by node-a\n";
         assert!(found.contains(expected), "{found}");
