@@ -3,136 +3,38 @@
 use cni::Version;
 use cni::version::SUPPORTED;
 
+use crate::interface::{
+    bond, bridge, dummy, host_device, ipvlan, loopback, macvlan, ptp, single, tap, vlan,
+};
 use crate::ipam;
-use crate::protocol::Plugin;
+use crate::meta::{bandwidth, firewall, portmap, sbr, tuning, vrf};
+use crate::protocol::{Plugin, plugin};
 
 /// The versions whose results list interfaces.
 const SINCE_0_3_0: &[Version] = SUPPORTED.split_at(2).1;
 
 /// All plugins, by name.
 pub(crate) const PLUGINS: &[Plugin] = &[
-    Plugin {
-        versions: SINCE_0_3_0,
-        add: crate::meta::bandwidth::add,
-        del: crate::meta::bandwidth::del,
-        check: crate::meta::bandwidth::check,
-        ..Plugin::named("bandwidth")
-    },
-    Plugin {
-        add: crate::interface::bond::add,
-        del: crate::interface::bond::del,
-        check: crate::interface::bond::check,
-        status: crate::interface::bond::status,
-        gc: crate::interface::single::gc,
-        ..Plugin::named("bond")
-    },
-    Plugin {
-        add: crate::interface::bridge::add,
-        del: crate::interface::bridge::del,
-        check: crate::interface::bridge::check,
-        status: crate::interface::bridge::status,
-        gc: crate::interface::bridge::gc,
-        ..Plugin::named("bridge")
-    },
+    plugin!("bandwidth", bandwidth, versions: SINCE_0_3_0),
+    plugin!("bond", bond, status: bond::status, gc: single::gc),
+    plugin!("bridge", bridge, status: bridge::status, gc: bridge::gc),
     ipam::DHCP,
-    Plugin {
-        add: crate::interface::dummy::add,
-        del: crate::interface::dummy::del,
-        check: crate::interface::dummy::check,
-        status: crate::interface::dummy::status,
-        gc: crate::interface::single::gc,
-        ..Plugin::named("dummy")
-    },
-    Plugin {
-        versions: crate::meta::firewall::VERSIONS,
-        add: crate::meta::firewall::add,
-        del: crate::meta::firewall::del,
-        check: crate::meta::firewall::check,
-        ..Plugin::named("firewall")
-    },
-    Plugin {
-        add: crate::interface::host_device::add,
-        del: crate::interface::host_device::del,
-        check: crate::interface::host_device::check,
-        status: crate::interface::single::status,
-        gc: crate::interface::single::gc,
-        ..Plugin::named("host-device")
-    },
+    plugin!("dummy", dummy, status: dummy::status, gc: single::gc),
+    plugin!("firewall", firewall, versions: firewall::VERSIONS),
+    plugin!("host-device", host_device, status: single::status, gc: single::gc),
     ipam::HOST_LOCAL,
-    Plugin {
-        add: crate::interface::ipvlan::add,
-        del: crate::interface::ipvlan::del,
-        check: crate::interface::ipvlan::check,
-        status: crate::interface::single::status,
-        gc: crate::interface::single::gc,
-        ..Plugin::named("ipvlan")
-    },
-    Plugin {
-        add: crate::interface::loopback::add,
-        del: crate::interface::loopback::del,
-        check: crate::interface::loopback::check,
-        ..Plugin::named("loopback")
-    },
-    Plugin {
-        add: crate::interface::macvlan::add,
-        del: crate::interface::macvlan::del,
-        check: crate::interface::macvlan::check,
-        status: crate::interface::single::status,
-        gc: crate::interface::single::gc,
-        ..Plugin::named("macvlan")
-    },
+    plugin!("ipvlan", ipvlan, status: single::status, gc: single::gc),
+    plugin!("loopback", loopback),
+    plugin!("macvlan", macvlan, status: single::status, gc: single::gc),
     ipam::MULTUS_IPAM,
-    Plugin {
-        add: crate::meta::portmap::add,
-        del: crate::meta::portmap::del,
-        check: crate::meta::portmap::check,
-        gc: crate::meta::portmap::gc,
-        ..Plugin::named("portmap")
-    },
-    Plugin {
-        add: crate::interface::ptp::add,
-        del: crate::interface::ptp::del,
-        check: crate::interface::ptp::check,
-        status: crate::interface::ptp::status,
-        gc: crate::interface::ptp::gc,
-        ..Plugin::named("ptp")
-    },
-    Plugin {
-        add: crate::meta::sbr::add,
-        del: crate::meta::sbr::del,
-        check: crate::meta::sbr::check,
-        ..Plugin::named("sbr")
-    },
+    plugin!("portmap", portmap, gc: portmap::gc),
+    plugin!("ptp", ptp, status: ptp::status, gc: ptp::gc),
+    plugin!("sbr", sbr),
     ipam::STATIC,
-    Plugin {
-        add: crate::interface::tap::add,
-        del: crate::interface::tap::del,
-        check: crate::interface::tap::check,
-        status: crate::interface::single::status,
-        gc: crate::interface::single::gc,
-        ..Plugin::named("tap")
-    },
-    Plugin {
-        add: crate::meta::tuning::add,
-        del: crate::meta::tuning::del,
-        check: crate::meta::tuning::check,
-        ..Plugin::named("tuning")
-    },
-    Plugin {
-        add: crate::interface::vlan::add,
-        del: crate::interface::vlan::del,
-        check: crate::interface::vlan::check,
-        status: crate::interface::vlan::status,
-        gc: crate::interface::single::gc,
-        ..Plugin::named("vlan")
-    },
-    Plugin {
-        versions: crate::meta::vrf::VERSIONS,
-        add: crate::meta::vrf::add,
-        del: crate::meta::vrf::del,
-        check: crate::meta::vrf::check,
-        ..Plugin::named("vrf")
-    },
+    plugin!("tap", tap, status: single::status, gc: single::gc),
+    plugin!("tuning", tuning),
+    plugin!("vlan", vlan, status: vlan::status, gc: single::gc),
+    plugin!("vrf", vrf, versions: vrf::VERSIONS),
 ];
 
 /// Returns the plugin of a name. That of another project is not in the table, so that no list installs it.

@@ -49,6 +49,20 @@ impl Plugin {
     }
 }
 
+/// A plugin with the verbs `add`, `del` and `check` of a module, and with other fields as stated.
+macro_rules! plugin {
+    ($name:expr, $($module:ident)::+ $(, $field:ident: $value:expr)*) => {
+        Plugin {
+            add: $($module)::+::add,
+            del: $($module)::+::del,
+            check: $($module)::+::check,
+            $($field: $value,)*
+            ..Plugin::named($name)
+        }
+    };
+}
+pub(crate) use plugin;
+
 impl Call {
     pub(crate) fn namespace(&self) -> Result<Namespace> {
         open_netns(&self.netns)

@@ -17,36 +17,18 @@ use cni::{CniError, CniResult, Command};
 use crate::call::Call;
 use crate::config::IpamConfig;
 use crate::error::{Result, bail, failure, or_undo};
-use crate::protocol::Plugin;
+use crate::protocol::{Plugin, plugin};
 
 /// dhcp in the table of plugins.
-pub(crate) const DHCP: Plugin = Plugin {
-    add: dhcp::add,
-    del: dhcp::del,
-    check: dhcp::check,
-    status: dhcp::status,
-    ..Plugin::named("dhcp")
-};
+pub(crate) const DHCP: Plugin = plugin!("dhcp", dhcp, status: dhcp::status);
 
 /// host-local in the table of plugins.
-pub(crate) const HOST_LOCAL: Plugin = Plugin {
-    add: host_local::add,
-    del: host_local::del,
-    check: host_local::check,
-    status: host_local::status,
-    gc: host_local::gc,
-    ..Plugin::named("host-local")
-};
+pub(crate) const HOST_LOCAL: Plugin =
+    plugin!("host-local", host_local, status: host_local::status, gc: host_local::gc);
 
 /// multus-ipam in the table of plugins.
-pub(crate) const MULTUS_IPAM: Plugin = Plugin {
-    add: multus_ipam::add,
-    del: multus_ipam::del,
-    check: multus_ipam::check,
-    status: multus_ipam::status,
-    gc: multus_ipam::gc,
-    ..Plugin::named("multus-ipam")
-};
+pub(crate) const MULTUS_IPAM: Plugin =
+    plugin!("multus-ipam", multus_ipam, status: multus_ipam::status, gc: multus_ipam::gc);
 
 /// static in the table of plugins.
 pub(crate) const STATIC: Plugin = Plugin {
@@ -56,14 +38,7 @@ pub(crate) const STATIC: Plugin = Plugin {
 };
 
 /// whereabouts, which is installed only where the daemon serves its pools.
-pub(crate) const WHEREABOUTS: Plugin = Plugin {
-    add: whereabouts::add,
-    del: whereabouts::del,
-    check: whereabouts::check,
-    status: whereabouts::status,
-    gc: multus_ipam::gc,
-    ..Plugin::named(api::plugins::WHEREABOUTS)
-};
+pub(crate) const WHEREABOUTS: Plugin = plugin!(api::plugins::WHEREABOUTS, whereabouts, status: whereabouts::status, gc: multus_ipam::gc);
 
 /// The plugins that need not be started.
 const OWN: [&Plugin; 5] = [&DHCP, &HOST_LOCAL, &MULTUS_IPAM, &STATIC, &WHEREABOUTS];
