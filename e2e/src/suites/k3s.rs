@@ -103,7 +103,7 @@ type Case = fn(&TestEnv, &K3s, &mut Report) -> Checked;
 /// From a medium to an agent, pods and the removal, as the pages say.
 fn life(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Checked {
     // The fields are dropped in this order.
-    let (mut server, mut agent, _network) = report.check(
+    let (server, mut agent, _network) = report.check(
         "K3s' installer makes the units of a server and an agent",
         || {
             let network = NodeNetwork::new()?;
@@ -124,17 +124,10 @@ fn life(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Checked {
             ensure_through_us(&server, "server")
         },
     )?;
-    let api = report.check(
+    let mut cluster = report.check(
         "the server's unit starts K3s, and its node is Ready",
-        || {
-            server.start()?;
-            ready(&server)
-        },
+        || DistroCluster::of(server),
     )?;
-    let mut cluster = DistroCluster {
-        api,
-        nodes: vec![server],
-    };
     cluster.installed(report)?;
     report.check(
         "docs/first-network.md: an agent joins, and has its daemon",
@@ -247,15 +240,20 @@ impl Pods for DistroCluster {
 }
 
 impl DistroCluster {
-    /// Starts a server that has been prepared, and waits until its node is Ready.
+    /// Installs a server, prepares and starts it, and waits until its node is Ready.
     fn start(
         env: &TestEnv,
         network: &NodeNetwork,
         k3s: &K3s,
         prepare: impl FnOnce(&DistroNode) -> anyhow::Result<()>,
     ) -> anyhow::Result<Self> {
-        let mut server = DistroNode::install(env, network, k3s, (1, Role::Server))?;
+        let server = DistroNode::install(env, network, k3s, (1, Role::Server))?;
         prepare(&server)?;
+        Self::of(server)
+    }
+
+    /// The same with a server that has been prepared already.
+    pub(super) fn of(mut server: DistroNode) -> anyhow::Result<Self> {
         server.start()?;
         Ok(Self {
             api: ready(&server)?,

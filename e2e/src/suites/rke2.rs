@@ -13,7 +13,6 @@ use super::k3s::{
     charts::config,
     ensure_through_us,
     node::{DistroNode, RKE2, Role},
-    ready,
     releases::released,
 };
 use crate::{
@@ -66,19 +65,10 @@ const CASES: [(&str, Case); 5] = [
 
 type Case = fn(&TestEnv, &Rke2, &mut Report) -> Checked;
 
-/// Starts a server that has been prepared.
-fn start(mut server: DistroNode) -> anyhow::Result<DistroCluster> {
-    server.start()?;
-    Ok(DistroCluster {
-        api: ready(&server)?,
-        nodes: vec![server],
-    })
-}
-
 /// From a medium to an agent, pods and the removal, as the pages say.
 fn life(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Checked {
     // The fields are dropped in this order.
-    let (mut server, mut agent, _network) = report.check(
+    let (server, mut agent, _network) = report.check(
         "RKE2's installer makes the units of a server and an agent, without a network",
         || {
             let network = NodeNetwork::new()?;
@@ -100,17 +90,10 @@ fn life(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Checked {
             ensure_through_us(&server, "server")
         },
     )?;
-    let api = report.check(
+    let mut cluster = report.check(
         "the server's unit starts RKE2 with its static pods, and its node is Ready",
-        || {
-            server.start()?;
-            ready(&server)
-        },
+        || DistroCluster::of(server),
     )?;
-    let mut cluster = DistroCluster {
-        api,
-        nodes: vec![server],
-    };
     cluster.installed(report)?;
     report.check("an agent joins, and has its daemon", || {
         agent.take_medium()?;

@@ -714,11 +714,7 @@ impl DistroCluster {
 pub(super) fn start(mut server: DistroNode, vpn: &Vpn) -> anyhow::Result<DistroCluster> {
     put_on_vpn(&mut server, vpn)?;
     vpn::address(&server.node)?;
-    server.start()?;
-    let cluster = DistroCluster {
-        api: ready(&server)?,
-        nodes: vec![server],
-    };
+    let cluster = DistroCluster::of(server)?;
     released(&cluster, cluster.server().distro.chart, 0)?;
     Ok(cluster)
 }

@@ -16,7 +16,6 @@ use crate::{
             documented::PLUGINS,
             ensure_through_us,
             node::{DistroNode, RKE2, Role},
-            ready,
             releases::{job_log, released},
         },
         upgrade::published_release::PUBLISHED,
@@ -30,16 +29,12 @@ pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Checked {
         "a server whose `cni` lists multus installs the chart that RKE2 brings",
         || {
             let network = NodeNetwork::new()?;
-            let mut server = DistroNode::install_rke2(env, &network, rke2, (1, Role::Server))?;
+            let server = DistroNode::install_rke2(env, &network, rke2, (1, Role::Server))?;
             let (_, archives) = PUBLISHED[0].images(env, &env.upstream, &PLUGINS)?;
             server.add_images(&archives)?;
             server.take_medium()?;
             server.set("cni", json!(["multus", "none"]))?;
-            server.start()?;
-            let cluster = DistroCluster {
-                api: ready(&server)?,
-                nodes: vec![server],
-            };
+            let cluster = DistroCluster::of(server)?;
             cluster.runs("rancher/hardened-multus")?;
             Ok((cluster, network))
         },

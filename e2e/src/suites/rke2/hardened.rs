@@ -3,14 +3,16 @@
 use anyhow::{Context as _, ensure};
 use serde_json::json;
 
-use super::start;
 use crate::{
     cluster::pods::Pods as _,
     control_plane::objects,
     node::{inspect::nothing_left, network::NodeNetwork},
     programs::rke2::Rke2,
     report::{Checked, Report},
-    suites::k3s::node::{DistroNode, Role},
+    suites::k3s::{
+        DistroCluster,
+        node::{DistroNode, Role},
+    },
     test_env::TestEnv,
 };
 
@@ -28,7 +30,7 @@ pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Checked {
             server.set("profile", "cis".into())?;
             server.take_medium()?;
             server.node.run(&["multus-distro", "install"])?;
-            Ok((start(server)?, network))
+            Ok((DistroCluster::of(server)?, network))
         },
     )?;
     cluster.installed(report)?;

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 
-use super::start;
 use crate::{
     cluster::pods::Pods as _,
     node::{inspect::nothing_left, network::NodeNetwork},
@@ -27,7 +26,7 @@ pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Checked {
             let server = DistroNode::install_rke2(env, &network, rke2, (1, Role::Server))?;
             server.take_medium()?;
             server.node.run(&["multus-distro", "install"])?;
-            Ok((start(server)?, network))
+            Ok((DistroCluster::of(server)?, network))
         },
     )?;
     cluster.installed(report)?;
