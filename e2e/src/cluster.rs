@@ -19,7 +19,7 @@ use crate::{
         network::NodeNetwork,
         runtime::{NodePlugins, Runtime},
     },
-    sh,
+    sh::{self, words},
     test_env::TestEnv,
 };
 
@@ -104,13 +104,9 @@ impl Cluster {
             network,
         };
         sh::until(90, "every node is Ready", || {
-            cluster.kubectl(&[
-                "wait",
-                "--for=condition=Ready",
-                "node",
-                "--all",
-                "--timeout=1s",
-            ])?;
+            cluster.kubectl(&words!(
+                "wait --for=condition=Ready node --all --timeout=1s"
+            ))?;
             let nodes = cluster.get(&["nodes"])?;
             let count = nodes["items"].as_array().map_or(0, Vec::len);
             ensure!(count == kinds.len(), "there are {count} nodes");

@@ -255,11 +255,10 @@ impl ControlPlane {
                 .arg(self.pki.file("ca.crt"))
                 .arg("--cluster-signing-key-file")
                 .arg(self.pki.file("ca.key"))
-                .args([
-                    "--use-service-account-credentials",
-                    "--leader-elect=false",
-                    "--allocate-node-cidrs",
-                ])
+                .args(
+                    "--use-service-account-credentials --leader-elect=false --allocate-node-cidrs"
+                        .split(' '),
+                )
                 .arg(format!("--cluster-cidr={}", self.endpoints.pods))
         })?;
         self.start_scheduler(node)?;

@@ -96,14 +96,7 @@ impl Node {
         let net = network.attach(number)?;
         let mut parent = Command::new("nsenter")
             .arg(format!("--net={}", net.display()))
-            .args([
-                "unshare",
-                "--mount",
-                "--propagation",
-                "slave",
-                "--pid",
-                "--fork",
-            ])
+            .args("unshare --mount --propagation slave --pid --fork".split(' '))
             .args(["--kill-child", "--mount-proc"])
             .arg(std::env::current_exe()?)
             .arg(init::NAME)

@@ -14,6 +14,12 @@ use anyhow::{Context as _, bail};
 /// Pause between two attempts of [`until`].
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
+/// Returns the words of a command, which it has like `format!` and which have no blanks.
+macro_rules! words {
+    ($($text:tt)*) => { format!($($text)*).split(' ').collect::<Vec<_>>() };
+}
+pub(crate) use words;
+
 /// Runs a command to its end and returns its stdout; an error has the command line, the exit status and the output.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<String> {
     feed(command, b"")

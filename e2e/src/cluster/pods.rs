@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::{
     control_plane::{api_client::ApiClient, objects},
     node::inspect::{Addresses, addresses},
-    sh,
+    sh::{self, words},
 };
 
 /// A cluster with pods in the namespace `default`.
@@ -70,13 +70,7 @@ pub(crate) trait Pods {
 
     /// Returns the message of a pod's last event, which says why it does not start.
     fn last_event(&self, pod: &str) -> String {
-        let events = self.kubectl(&[
-            "get",
-            "events",
-            "--field-selector",
-            &format!("involvedObject.name={pod}"),
-            "--output=jsonpath={.items[-1:].message}",
-        ]);
+        let events = self.kubectl(&words!("get events --field-selector involvedObject.name={pod} --output=jsonpath={{.items[-1:].message}}"));
         events.unwrap_or_default()
     }
 }

@@ -56,15 +56,9 @@ pub(crate) fn definitions(
 ) -> anyhow::Result<()> {
     let chart = env.chart("rke2-multus-crd")?;
     let template = |name: &str| {
-        let options = [
-            "--extract",
-            "--gzip",
-            "--to-stdout",
-            "--wildcards",
-            "--file",
-        ];
         let mut tar = Command::new("tar");
-        tar.args(options).arg(&chart);
+        tar.args("--extract --gzip --to-stdout --wildcards --file".split(' '))
+            .arg(&chart);
         sh::run(tar.arg(format!("*/templates/{name}.yaml")))
     };
     let crds = [

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context as _;
 
-use crate::sh;
+use crate::sh::{self, words};
 
 /// The directory of keys and certificates.
 pub(crate) struct Pki {
@@ -36,21 +36,7 @@ impl Pki {
 
     /// Creates an authority of this name and replaces the API server's certificates by ones of this authority.
     pub(crate) fn renew(&self, authority: &str) -> anyhow::Result<()> {
-        self.openssl(&[
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-days",
-            "365",
-            "-subj",
-            &format!("/CN={authority}"),
-            "-keyout",
-            "ca.key",
-            "-out",
-            "ca.crt",
-        ])?;
+        self.openssl(&words!("req -x509 -newkey rsa:2048 -nodes -days 365 -subj /CN={authority} -keyout ca.key -out ca.crt"))?;
         self.sign(
             "apiserver",
             "/CN=kube-apiserver",
@@ -65,18 +51,9 @@ impl Pki {
 
     /// Returns a certificate signing request in PEM, for a new key.
     pub(crate) fn request(&self, subject: &str) -> anyhow::Result<String> {
-        self.openssl(&[
-            "req",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-subj",
-            subject,
-            "-keyout",
-            "requested.key",
-            "-out",
-            "requested.csr",
-        ])?;
+        self.openssl(&words!(
+            "req -newkey rsa:2048 -nodes -subj {subject} -keyout requested.key -out requested.csr"
+        ))?;
         Ok(fs::read_to_string(self.file("requested.csr"))?)
     }
 
@@ -164,27 +141,12 @@ impl Pki {
         let [key, request, certificate, extensions] =
             ["key", "csr", "crt", "ext"].map(|end| format!("{name}.{end}"));
         fs::write(self.file(&extensions), extension)?;
-        self.openssl(&[
-            "req", "-newkey", "rsa:2048", "-nodes", "-subj", subject, "-keyout", &key, "-out",
-            &request,
-        ])?;
-        self.openssl(&[
-            "x509",
-            "-req",
-            "-in",
-            &request,
-            "-CA",
-            "ca.crt",
-            "-CAkey",
-            "ca.key",
-            "-CAcreateserial",
-            "-days",
-            "365",
-            "-extfile",
-            &extensions,
-            "-out",
-            &certificate,
-        ])
+        self.openssl(&words!(
+            "req -newkey rsa:2048 -nodes -subj {subject} -keyout {key} -out {request}"
+        ))?;
+        self.openssl(&words!(
+            "x509 -req -in {request} -CA ca.crt -CAkey ca.key -CAcreateserial -days 365 -extfile {extensions} -out {certificate}"
+        ))
     }
 
     fn openssl(&self, args: &[&str]) -> anyhow::Result<()> {

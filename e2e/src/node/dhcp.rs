@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 
 use crate::{
     node::{Node, Service},
-    sh,
+    sh::{self, words},
 };
 
 /// The bridge to the server's network.
@@ -52,20 +52,17 @@ fn wait_for_socket(node: &Node, socket: &str) -> anyhow::Result<()> {
 
 /// Starts the server and makes the bridge.
 pub(crate) fn start_server(node: &Node) -> anyhow::Result<Service> {
-    let (server, own) = (format!("{PREFIX}1/24"), format!("{PREFIX}2/24"));
-    for command in [
-        &["netns", "add", LAN][..],
-        &["link", "add", BRIDGE, "type", "bridge"],
-        &["address", "add", &own, "dev", BRIDGE],
-        &["link", "set", BRIDGE, "up"],
-        &[
-            "link", "add", PORT, "type", "veth", "peer", "name", "eth0", "netns", LAN,
-        ],
-        &["link", "set", PORT, "master", BRIDGE, "up"],
-        &["-n", LAN, "address", "add", &server, "dev", "eth0"],
-        &["-n", LAN, "link", "set", "eth0", "up"],
+    for line in [
+        format!("netns add {LAN}"),
+        format!("link add {BRIDGE} type bridge"),
+        format!("address add {PREFIX}2/24 dev {BRIDGE}"),
+        format!("link set {BRIDGE} up"),
+        format!("link add {PORT} type veth peer name eth0 netns {LAN}"),
+        format!("link set {PORT} master {BRIDGE} up"),
+        format!("-n {LAN} address add {PREFIX}1/24 dev eth0"),
+        format!("-n {LAN} link set eth0 up"),
     ] {
-        node.run(&[&["ip"], command].concat())?;
+        node.run(&words!("ip {line}"))?;
     }
     serve(node, LAN, PREFIX)
 }
@@ -90,18 +87,14 @@ pub(crate) fn expire_leases(node: &Node) -> anyhow::Result<()> {
 
 /// Starts a server on the network of the node's `eth0`, in a namespace of its own: a macvlan does not reach its own parent.
 pub(crate) fn start_neighbour(node: &Node) -> anyhow::Result<Service> {
-    let own = format!("{NEIGHBOUR_PREFIX}1/24");
-    for command in [
-        &["netns", "add", NEIGHBOUR][..],
-        &[
-            "link", "add", "link", "eth0", "name", "lease0", "netns", NEIGHBOUR, "type", "macvlan",
-            "mode", "bridge",
-        ],
-        &["-n", NEIGHBOUR, "link", "set", "lease0", "name", "eth0"],
-        &["-n", NEIGHBOUR, "address", "add", &own, "dev", "eth0"],
-        &["-n", NEIGHBOUR, "link", "set", "eth0", "up"],
+    for line in [
+        format!("netns add {NEIGHBOUR}"),
+        format!("link add link eth0 name lease0 netns {NEIGHBOUR} type macvlan mode bridge"),
+        format!("-n {NEIGHBOUR} link set lease0 name eth0"),
+        format!("-n {NEIGHBOUR} address add {NEIGHBOUR_PREFIX}1/24 dev eth0"),
+        format!("-n {NEIGHBOUR} link set eth0 up"),
     ] {
-        node.run(&[&["ip"], command].concat())?;
+        node.run(&words!("ip {line}"))?;
     }
     serve(node, NEIGHBOUR, NEIGHBOUR_PREFIX)
 }

@@ -31,68 +31,36 @@ impl NodeNetwork {
         for directory in DIRECTORIES {
             network.create_directory(Path::new(directory))?;
         }
-        ip(&["netns", "add", NAME])?;
-        ip(&["-n", NAME, "link", "add", "br0", "type", "bridge"])?;
-        ip(&["-n", NAME, "link", "set", "br0", "up"])?;
+        ip(&format!("netns add {NAME}"))?;
+        ip(&format!("-n {NAME} link add br0 type bridge"))?;
+        ip(&format!("-n {NAME} link set br0 up"))?;
         Ok(network)
     }
 
     /// Creates a network namespace with `eth0` on the bridge; returns the namespace's file.
     pub(crate) fn attach(&self, number: u8) -> anyhow::Result<PathBuf> {
-        let (name, port) = (namespace(number), format!("v{number}"));
-        let (name, port) = (name.as_str(), port.as_str());
-        ip(&["netns", "add", name])?;
-        ip(&[
-            "link",
-            "add",
-            port,
-            "netns",
-            self.namespace,
-            "type",
-            "veth",
-            "peer",
-            "name",
-            "eth0",
-            "netns",
-            name,
-        ])?;
-        ip(&[
-            "-n",
-            self.namespace,
-            "link",
-            "set",
-            port,
-            "master",
-            "br0",
-            "up",
-        ])?;
-        let address = format!("{}/24", address(number));
-        ip(&["-n", name, "address", "add", &address, "dev", "eth0"])?;
-        ip(&["-n", name, "link", "set", "lo", "up"])?;
-        ip(&["-n", name, "link", "set", "eth0", "up"])?;
+        let (name, address) = (namespace(number), address(number));
+        let (port, bridge) = (format!("v{number}"), self.namespace);
+        ip(&format!("netns add {name}"))?;
+        ip(&format!(
+            "link add {port} netns {bridge} type veth peer name eth0 netns {name}"
+        ))?;
+        ip(&format!("-n {bridge} link set {port} master br0 up"))?;
+        ip(&format!("-n {name} address add {address}/24 dev eth0"))?;
+        ip(&format!("-n {name} link set lo up"))?;
+        ip(&format!("-n {name} link set eth0 up"))?;
         // A default route without a gateway: some programs require a default route, and no packet may leave the machine.
-        ip(&["-n", name, "route", "add", "default", "dev", "eth0"])?;
-        ip(&[
-            "netns",
-            "exec",
-            name,
-            "sysctl",
-            "-qw",
-            "net.ipv4.ip_forward=1",
-        ])?;
+        ip(&format!("-n {name} route add default dev eth0"))?;
+        ip(&format!(
+            "netns exec {name} sysctl -qw net.ipv4.ip_forward=1"
+        ))?;
         Ok(Path::new("/run/netns").join(name))
     }
 
     /// Deletes a node's network namespace, and its port on the bridge at once, whatever still runs there.
     pub(crate) fn detach(&self, number: u8) -> anyhow::Result<()> {
-        ip(&[
-            "-n",
-            self.namespace,
-            "link",
-            "delete",
-            &format!("v{number}"),
-        ])?;
-        ip(&["netns", "delete", &namespace(number)])
+        ip(&format!("-n {} link delete v{number}", self.namespace))?;
+        ip(&format!("netns delete {}", namespace(number)))
     }
 
     /// Creates a directory and records which of its ancestors are new.
@@ -131,11 +99,11 @@ fn delete_all() {
     let nodes = (1..=NODES).map(namespace);
     for name in nodes.chain([NAME.to_owned()]) {
         if Path::new("/run/netns").join(&name).exists() {
-            let _ = ip(&["netns", "delete", &name]);
+            let _ = ip(&format!("netns delete {name}"));
         }
     }
 }
 
-fn ip(args: &[&str]) -> anyhow::Result<()> {
-    sh::run(Command::new("ip").args(args)).map(drop)
+fn ip(line: &str) -> anyhow::Result<()> {
+    sh::run(Command::new("ip").args(line.split(' '))).map(drop)
 }

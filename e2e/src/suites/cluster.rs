@@ -25,7 +25,7 @@ use crate::{
     pages::Reader,
     programs::{Module, Needs},
     report::{Checked, Report, say},
-    sh,
+    sh::{self, words},
     test_env::TestEnv,
 };
 
@@ -271,24 +271,18 @@ impl ClusterFixture<'_> {
 
     /// Returns the last lines of the daemons' logs.
     fn daemon_logs(&self, name: &str) -> String {
-        let logs = self.cluster.kubectl(&[
-            "logs",
-            NAMESPACE,
-            &format!("--selector=app={name}"),
-            "--tail=3",
-            "--prefix",
-        ]);
+        let logs = self.cluster.kubectl(&words!(
+            "logs {NAMESPACE} --selector=app={name} --tail=3 --prefix"
+        ));
         logs.unwrap_or_else(|error| error.to_string())
     }
 
     pub(crate) fn helm_uninstall(&self, name: &str) -> anyhow::Result<()> {
-        sh::run(self.cluster.helm().args([
-            "uninstall",
-            "--wait",
-            "--namespace",
-            "kube-system",
-            name,
-        ]))
+        sh::run(
+            self.cluster
+                .helm()
+                .args(words!("uninstall --wait --namespace kube-system {name}")),
+        )
         .map(drop)
     }
 

@@ -21,7 +21,7 @@ use crate::{
     },
     programs::{Module, Needs},
     report::{Checked, Report},
-    sh,
+    sh::{self, words},
     test_env::{TestEnv, arch},
 };
 
@@ -229,16 +229,9 @@ impl CriFixture {
         let program = "/usr/src/multus-cni/bin/multus-daemon";
         sh::until(60, "the daemon is ready", || {
             let mut status = self.runtime.ctr(&self.node);
-            status.args([
-                "task",
-                "exec",
-                "--exec-id",
-                "ready",
-                &container,
-                program,
-                "status",
-                "--ready",
-            ]);
+            status.args(words!(
+                "task exec --exec-id ready {container} {program} status --ready"
+            ));
             sh::run(status.args(["--config", &format!("/hostroot{DAEMON_CONFIG}")]))
         })?;
         for file in [

@@ -37,7 +37,7 @@ use crate::{
     pages::Reader,
     programs::{Module, Needs, k3s::K3s},
     report::{Checked, Report},
-    sh,
+    sh::{self, words},
     test_env::TestEnv,
 };
 
@@ -188,14 +188,10 @@ pub(super) fn ready(server: &DistroNode) -> anyhow::Result<ApiClient> {
 fn answers(server: &DistroNode) -> anyhow::Result<ApiClient> {
     sh::until(DEADLINE, "the API server answers", || {
         server.ensure_runs()?;
-        let answer = [
-            "kubectl",
-            "get",
-            "--raw=/readyz",
-            "--kubeconfig",
-            server.distro.kubeconfig,
-        ];
-        server.node.run(&answer)
+        let kubeconfig = server.distro.kubeconfig;
+        server.node.run(&words!(
+            "kubectl get --raw=/readyz --kubeconfig {kubeconfig}"
+        ))
     })?;
     ApiClient::start(&server.node, server.distro.kubeconfig.as_ref())
 }

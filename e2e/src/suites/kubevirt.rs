@@ -28,7 +28,7 @@ use crate::{
     pages::Reader,
     programs::{Module, Needs, image::Image},
     report::{Checked, Report, say},
-    sh,
+    sh::{self, words},
     test_env::{self, TestEnv},
 };
 
@@ -195,13 +195,9 @@ impl Suite<'_> {
             let definition = serde_json::from_str(definition)?;
             cluster.api.request("POST", DEFINITIONS, &definition)?;
         }
-        cluster.kubectl(&[
-            "wait",
-            "--for=condition=Established",
-            "crd",
-            "--all",
-            "--timeout=60s",
-        ])?;
+        cluster.kubectl(&words!(
+            "wait --for=condition=Established crd --all --timeout=60s"
+        ))?;
         for member in &cluster.members {
             let bin_dir = &member.runtime.paths.bin_dir;
             // The program has the name of its package, `cmd`.
@@ -251,13 +247,9 @@ impl Suite<'_> {
         let pod = self.launcher()?;
         let node = plumbing::of(self.cluster, &pod)?.node;
         let state = "/var/lib/cni/multus";
-        let attached = node.run(&[
-            "grep",
-            "--recursive",
-            "--files-with-matches",
-            BINDING_PLUGIN,
-            state,
-        ]);
+        let attached = node.run(&words!(
+            "grep --recursive --files-with-matches {BINDING_PLUGIN} {state}"
+        ));
         attached.context("the binding's plugin did not run")?;
         // An entry for it, of an interface `net1`, would make virt-controller count the names of the others.
         let interfaces = interfaces(&pod)?;

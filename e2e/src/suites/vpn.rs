@@ -28,7 +28,7 @@ use crate::{
     options::Options,
     programs::{Module, Needs},
     report::{Checked, Report},
-    sh,
+    sh::{self, words},
     test_env::TestEnv,
     vpn::{
         self,
@@ -425,13 +425,9 @@ impl Cluster<'_> {
     }
 
     fn start_pods(&self) -> anyhow::Result<()> {
-        self.kubectl(&[
-            "wait",
-            "--for=condition=Ready",
-            "node",
-            "--all",
-            "--timeout=90s",
-        ])?;
+        self.kubectl(&words!(
+            "wait --for=condition=Ready node --all --timeout=90s"
+        ))?;
         let client = fs::canonicalize(self.env.bin.join("kubectl"))?;
         let pods = self.pods().iter().enumerate().map(|(index, name)| {
             let mut pod = objects::pod(name, &self.node(index).name, None);
@@ -453,14 +449,10 @@ impl Cluster<'_> {
         });
         let all: Vec<_> = pods.chain([rights]).collect();
         self.control()?.apply(self.node(0), &all)?;
-        let wait = [
-            "wait",
-            "--for=condition=Ready",
-            "pod",
-            "--all",
-            "--timeout=90s",
-        ];
-        self.kubectl(&wait).map(drop)
+        self.kubectl(&words!(
+            "wait --for=condition=Ready pod --all --timeout=90s"
+        ))
+        .map(drop)
     }
 
     fn pod_address(&self, pod: &str) -> anyhow::Result<String> {

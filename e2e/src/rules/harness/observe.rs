@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{super::recorder, Harness, Pod, pods::STATUS};
 use crate::{
     node::inspect::{Addresses, addresses},
-    sh,
+    sh::{self, words},
     single_node::BIN_DIR,
 };
 
@@ -182,15 +182,9 @@ impl Harness {
 
     /// Returns the addresses in the pod's network namespace by interface.
     pub(crate) fn addresses_in(&self, pod: &Pod) -> anyhow::Result<Addresses> {
-        let text = self.node().run(&[
-            "ip",
-            "netns",
-            "exec",
-            &pod.netns_name,
-            "ip",
-            "-o",
-            "address",
-        ])?;
+        let text = self
+            .node()
+            .run(&words!("ip netns exec {} ip -o address", pod.netns_name))?;
         Ok(addresses(&text))
     }
 

@@ -33,13 +33,7 @@ pub(crate) fn build(env: &TestEnv, source: &str) -> anyhow::Result<PathBuf> {
     let rustc = |more: &[&str]| {
         let mut rustc = Command::new("rustc");
         rustc
-            .args([
-                "--edition=2024",
-                "-Copt-level=s",
-                "-Cpanic=abort",
-                "-Cstrip=symbols",
-                "-Ctarget-feature=+crt-static",
-            ])
+            .args("--edition=2024 -Copt-level=s -Cpanic=abort -Cstrip=symbols -Ctarget-feature=+crt-static".split(' '))
             .args(more)
             .arg("-o")
             .args([&out, &path]);

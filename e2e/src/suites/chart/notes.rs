@@ -159,11 +159,10 @@ fn eviction(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
         .node
         .serve("disruption", "kube-controller-manager", |command| {
             command
-                .args([
-                    "--controllers=disruption-controller",
-                    "--leader-elect=false",
-                    "--kubeconfig",
-                ])
+                .args(
+                    "--controllers=disruption-controller --leader-elect=false --kubeconfig"
+                        .split(' '),
+                )
                 .arg(server.control.admin())
         })?;
     let api = &server.api;

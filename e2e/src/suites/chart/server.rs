@@ -15,7 +15,7 @@ use crate::{
     node::{Node, network::NodeNetwork},
     pool,
     report::{Checked, Report},
-    sh,
+    sh::{self, words},
     test_env::TestEnv,
 };
 
@@ -68,15 +68,9 @@ impl Server {
 
     /// Reads an object; `None` when it does not exist.
     pub(super) fn get(&self, identity: &str) -> anyhow::Result<Option<Value>> {
-        let args = [
-            "get",
-            identity,
-            "--namespace",
-            NAMESPACE,
-            "--ignore-not-found",
-            "--output=json",
-        ];
-        let text = self.kubectl(&args)?;
+        let text = self.kubectl(&words!(
+            "get {identity} --namespace {NAMESPACE} --ignore-not-found --output=json"
+        ))?;
         if text.trim().is_empty() {
             return Ok(None);
         }
@@ -93,12 +87,7 @@ impl Server {
     pub(super) fn apply_on_server(&self, text: &str) -> anyhow::Result<String> {
         let mut command = self.node.command("kubectl");
         command.arg("--kubeconfig").arg(self.control.admin());
-        command.args([
-            "apply",
-            "--server-side",
-            "--force-conflicts",
-            "--field-manager=gitops",
-        ]);
+        command.args("apply --server-side --force-conflicts --field-manager=gitops".split(' '));
         command.args(["--validate=strict", "--filename", "-"]);
         sh::feed(&mut command, text.as_bytes())
     }

@@ -12,7 +12,7 @@ use crate::{
     control_plane::objects,
     node::{Node, inspect::nothing_left},
     report::{Checked, Report},
-    sh,
+    sh::{self, words},
 };
 
 const STORED: &str = "/var/lib/multus/certs/multus-client-current.pem";
@@ -205,13 +205,9 @@ impl ClusterFixture<'_> {
 
     pub(super) fn upgrade(&self, chart: &str, more: &[&str]) -> anyhow::Result<()> {
         let mut helm = self.cluster.helm();
-        helm.args([
-            "upgrade",
-            "--reuse-values",
-            "--namespace",
-            "kube-system",
-            chart,
-        ])
+        helm.args(words!(
+            "upgrade --reuse-values --namespace kube-system {chart}"
+        ))
         .arg(self.env.chart(chart)?)
         .args(more);
         sh::run(&mut helm).map(drop)

@@ -9,6 +9,7 @@ use crate::{
     control_plane::objects,
     node::inspect::nothing_left,
     report::{Checked, Report},
+    sh::words,
 };
 
 /// Pods of a burst on each node.
@@ -68,15 +69,7 @@ impl ClusterFixture<'_> {
                     .next()
                     .unwrap_or_default()
                     .to_owned();
-                cluster.kubectl(&[
-                    "exec",
-                    &format!("second-{name}"),
-                    "--",
-                    "ping",
-                    "-c1",
-                    "-W5",
-                    &address,
-                ])?;
+                cluster.kubectl(&words!("exec second-{name} -- ping -c1 -W5 {address}"))?;
                 Ok(())
             })
         })?;
@@ -173,13 +166,9 @@ impl ClusterFixture<'_> {
                     .map(move |name| objects::pod(&name, &member.node.name, Some("storage")))
             })
             .collect();
-        cluster.kubectl(&[
-            "delete",
-            "pod",
-            NAMESPACE,
-            &format!("--selector=app={chart}"),
-            "--wait=false",
-        ])?;
+        cluster.kubectl(&words!(
+            "delete pod {NAMESPACE} --selector=app={chart} --wait=false"
+        ))?;
         let names: Vec<_> = pods.iter().map(String::as_str).collect();
         cluster.kubectl(&[&["delete", "pod", "--wait=false"], &names[..]].concat())?;
         cluster.apply(&objects)?;

@@ -4,7 +4,10 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 use super::fixture::DiscoverFixture;
-use crate::{sh, test_env::TestEnv};
+use crate::{
+    sh::{self, words},
+    test_env::TestEnv,
+};
 
 const INNER: &str = "/run/inner";
 const SOCKET: &str = "/run/k3s/containerd/containerd.sock";
@@ -62,12 +65,9 @@ fn start(fixture: &DiscoverFixture) -> anyhow::Result<()> {
         "version = 2\nroot = \"/var/lib/inner\"\nstate = \"/run/k3s/containerd\"\n[grpc]\naddress = \"{SOCKET}\"\n{table}"
     );
     node.write(&format!("{root}{CONFIG}"), config)?;
-    node.run(&[
-        "mkdir",
-        "-p",
-        &format!("{root}/opt/inner/bin"),
-        &format!("{root}/etc/inner/net.d"),
-    ])?;
+    node.run(&words!(
+        "mkdir -p {root}/opt/inner/bin {root}/etc/inner/net.d"
+    ))?;
     node.serve("inner", "unshare", |command| {
         command
             .args(["--pid", "--fork", "--kill-child", "--mount"])

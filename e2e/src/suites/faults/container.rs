@@ -133,14 +133,9 @@ impl<'a> Container<'a> {
     /// Returns the interfaces of the namespace except `lo`, those without an address included.
     fn inside(&self) -> anyhow::Result<Addresses> {
         let node = &self.fixture.single_node.node;
-        let mut inside = inspect::addresses(&node.run(&[
-            "ip",
-            "-n",
-            &self.sandbox.netns_name,
-            "-o",
-            "address",
-        ])?);
-        let links = node.run(&["ip", "-n", &self.sandbox.netns_name, "-json", "link"])?;
+        let netns = &self.sandbox.netns_name;
+        let mut inside = inspect::addresses(&node.run(&["ip", "-n", netns, "-o", "address"])?);
+        let links = node.run(&["ip", "-n", netns, "-json", "link"])?;
         let links: Vec<Value> = serde_json::from_str(&links).context("ip printed no list")?;
         for name in links.iter().filter_map(|link| link["ifname"].as_str()) {
             if name != "lo" {

@@ -24,7 +24,7 @@ use crate::{
     node::{inspect::nothing_left, network::NodeNetwork},
     programs::k3s::K3s,
     report::{Checked, Report},
-    sh,
+    sh::{self, words},
     suites::chart::render::parse,
     test_env::TestEnv,
 };
@@ -282,14 +282,9 @@ impl Charts<'_> {
         let time = || anyhow::Ok(fs::metadata(&staged)?.modified()?);
         let written = time()?;
         let revision = released(&self.cluster, CHART, 0)?;
-        let delete = [
-            "delete",
-            "helmchart",
-            CRD_CHART,
-            NAMESPACE,
-            "--timeout=150s",
-        ];
-        self.cluster.kubectl(&delete)?;
+        self.cluster.kubectl(&words!(
+            "delete helmchart {CRD_CHART} {NAMESPACE} --timeout=150s"
+        ))?;
         self.networks_stay()?;
         let main = self.cluster.generations()?;
         self.cluster.restart()?;

@@ -16,7 +16,7 @@ use crate::{
     pages::Reader,
     programs::k3s::K3s,
     report::{Checked, Report},
-    sh,
+    sh::{self, words},
     test_env::TestEnv,
     vpn::{
         self,
@@ -736,13 +736,8 @@ pub(super) fn put_on_vpn(member: &mut DistroNode, vpn: &Vpn) -> anyhow::Result<(
 fn install_vpn(member: &mut DistroNode, vpn: &Vpn) -> anyhow::Result<()> {
     let settings = vpn.settings(&member.node);
     vpn::write_private(&member.node, AUTH, &format!("{settings}\n"))?;
-    let install = [
-        "multus-distro",
-        "install",
-        "--multus",
-        "--vpn-auth-file",
-        AUTH,
-    ];
-    member.node.run(&install)?;
+    member.node.run(&words!(
+        "multus-distro install --multus --vpn-auth-file {AUTH}"
+    ))?;
     member.keep()
 }

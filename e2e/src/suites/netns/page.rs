@@ -12,7 +12,7 @@ use crate::{
     control_plane::objects,
     node::{Node, Service, dhcp, inspect::nothing_left},
     report::{Checked, Report},
-    sh,
+    sh::{self, words},
     single_node::DAEMON_CONFIG,
 };
 
@@ -237,16 +237,7 @@ fn inspect(node: &Node, name: &str, pod: &str) -> anyhow::Result<()> {
         "bridge" => {
             let address = node.run(&["ip", "-o", "address", "show", "br-pods"])?;
             ensure!(address.contains("10.50.0.1/24"), "{address}");
-            node.run(&[
-                "ip",
-                "netns",
-                "exec",
-                pod,
-                "ping",
-                "-c1",
-                "-W5",
-                "10.50.0.1",
-            ])?;
+            node.run(&words!("ip netns exec {pod} ping -c1 -W5 10.50.0.1"))?;
             let route = inside(&["route", "get", "172.16.0.9"])?;
             ensure!(route.contains("via 10.50.0.1 dev net1"), "{route}");
         }

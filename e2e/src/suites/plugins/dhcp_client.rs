@@ -127,20 +127,8 @@ impl Network {
         let leases = self.dir.join("leases");
         let server = Command::new("ip")
             .args(["netns", "exec", &self.server_netns, "dnsmasq"])
-            .args([
-                "--keep-in-foreground",
-                "--user=root",
-                "--port=0",
-                "--interface=s0",
-                "--bind-interfaces",
-                "--no-ping",
-            ])
-            .args([
-                "--conf-file=/dev/null",
-                "--pid-file=",
-                "--log-dhcp",
-                "--log-facility=-",
-            ])
+            .args("--keep-in-foreground --user=root --port=0 --interface=s0 --bind-interfaces --no-ping".split(' '))
+            .args("--conf-file=/dev/null --pid-file= --log-dhcp --log-facility=-".split(' '))
             .arg(format!("--dhcp-leasefile={}", leases.display()))
             .args(options)
             .stderr(File::create(self.dir.join("log")).unwrap())

@@ -167,12 +167,7 @@ fn specs(
         .current_dir(directory)
         .env("PATH", super::path(programs))
         .env("PROGRAM_UNDER_TEST", programs.join(plugin))
-        .args([
-            "-test.timeout=15m",
-            "-ginkgo.timeout=14m",
-            "-ginkgo.no-color",
-            "-ginkgo.succinct",
-        ])
+        .args("-test.timeout=15m -ginkgo.timeout=14m -ginkgo.no-color -ginkgo.succinct".split(' '))
         .arg(format!("-ginkgo.json-report={}", report.display()))
         .args(choice);
     let output = fs::File::create(&log)?;

@@ -8,7 +8,7 @@ use anyhow::ensure;
 use crate::{
     node::{Node, systemd::Systemd},
     report::{Checked, Report},
-    sh,
+    sh::{self, words},
 };
 
 /// The unit that multus-distro writes.
@@ -107,22 +107,11 @@ impl VpnFixture<'_> {
     fn installs(&self) -> anyhow::Result<()> {
         self.node.write(AUTH, "name=tailscale\n")?;
         self.node.run(&["chmod", "600", AUTH])?;
-        self.node.run(&[
-            "ip",
-            "address",
-            "add",
-            &format!("{ADDRESS}/32"),
-            "dev",
-            "eth0",
-        ])?;
-        self.node.run(&[
-            "multus-distro",
-            "install",
-            "--unit",
-            DISTRO,
-            "--vpn-auth-file",
-            AUTH,
-        ])?;
+        self.node
+            .run(&words!("ip address add {ADDRESS}/32 dev eth0"))?;
+        self.node.run(&words!(
+            "multus-distro install --unit {DISTRO} --vpn-auth-file {AUTH}"
+        ))?;
         // The unit's own dependencies would start the machine's units.
         let drop_in = format!("/etc/systemd/system/{UNIT}.d/50-e2e.conf");
         self.node
