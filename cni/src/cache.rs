@@ -188,14 +188,7 @@ pub fn remove(
     ifname: &IfName,
 ) -> Result<(), CacheError> {
     let path = path(dir, network, container, ifname)?;
-    for path in [temporary_path(&path), path] {
-        remove_file(&path).map_err(|source| CacheError::Io {
-            action: "remove",
-            path,
-            source,
-        })?;
-    }
-    Ok(())
+    remove_files([temporary_path(&path), path])
 }
 
 /// Returns all entries, sorted by file name. Like the reference library it skips files that are not entries. A missing directory has
@@ -232,33 +225,18 @@ pub fn container_entries(dir: &Path, container: &ContainerId) -> Result<Vec<Entr
 pub fn remove_temporary(dir: &Path, container: &ContainerId) -> Result<(), CacheError> {
     let names_container = names_container(container);
     let is_temporary = |name: &[u8]| final_name(name).is_some_and(&names_container);
-    for name in names_like(dir, is_temporary)? {
-        let path = dir.join(name);
-        remove_file(&path).map_err(|source| CacheError::Io {
-            action: "remove",
-            path,
-            source,
-        })?;
-    }
-    Ok(())
+    let names = names_like(dir, is_temporary)?;
+    remove_files(names.iter().map(|name| dir.join(name)))
 }
 
 /// Removes empty entries. A power cut leaves such files, and nothing else removes them, since they name no container. The caller has to
 /// make sure that no other program writes entries meanwhile.
 pub fn remove_empty(dir: &Path) -> Result<(), CacheError> {
-    for name in names(dir)? {
-        let path = dir.join(name);
-        let is_empty =
-            fs::symlink_metadata(&path).is_ok_and(|file| file.is_file() && file.len() == 0);
-        if is_empty {
-            remove_file(&path).map_err(|source| CacheError::Io {
-                action: "remove",
-                path,
-                source,
-            })?;
-        }
-    }
-    Ok(())
+    let is_empty = |path: &PathBuf| {
+        fs::symlink_metadata(path).is_ok_and(|file| file.is_file() && file.len() == 0)
+    };
+    let names = names(dir)?;
+    remove_files(names.iter().map(|name| dir.join(name)).filter(is_empty))
 }
 
 /// Returns a function that tells whether a file name can be `<network>-<container>-<interface>` of this container. It may accept
@@ -372,6 +350,17 @@ fn replace_file(dir: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let _ = remove_file(&temporary);
     }
     written
+}
+
+fn remove_files(paths: impl IntoIterator<Item = PathBuf>) -> Result<(), CacheError> {
+    for path in paths {
+        remove_file(&path).map_err(|source| CacheError::Io {
+            action: "remove",
+            path,
+            source,
+        })?;
+    }
+    Ok(())
 }
 
 /// Removes a file; a missing one is success.
