@@ -21,19 +21,11 @@ pub fn error_line(error: &(dyn Error + 'static)) -> String {
 mod tests {
     use super::*;
 
-    #[derive(Debug, thiserror::Error)]
-    #[error("{text}")]
-    struct Layer {
-        text: &'static str,
-        source: Option<Box<Layer>>,
-    }
-
     fn check(texts: &[&'static str], expected: &str) {
-        let error = texts
-            .iter()
-            .rev()
-            .fold(None, |source, text| Some(Box::new(Layer { text, source })));
-        assert_eq!(error_line(&*error.unwrap()), expected);
+        let mut texts = texts.iter().rev();
+        let innermost = anyhow::anyhow!(*texts.next().unwrap());
+        let error = texts.fold(innermost, |error, text| error.context(*text));
+        assert_eq!(error_line(error.as_ref()), expected);
     }
 
     #[test]

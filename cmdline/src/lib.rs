@@ -184,23 +184,6 @@ mod tests {
     }
 
     #[test]
-    fn every_cause_is_named_once() {
-        let check = |texts: &[&'static str], expected: &str| {
-            let mut texts = texts.iter().rev();
-            let innermost = anyhow!(*texts.next().unwrap());
-            let error = texts.fold(innermost, |error, text| error.context(*text));
-            assert_eq!(error_line(error.as_ref()), expected);
-        };
-        check(&["refused"], "refused");
-        check(&["list", "client", "refused"], "list: client: refused");
-        check(
-            &["list: client", "client", "refused"],
-            "list: client: refused",
-        );
-        check(&["two\nlines", "refused"], "two lines: refused");
-    }
-
-    #[test]
     fn bad_usage_has_a_status_of_its_own() {
         let status = |error: anyhow::Error| format!("{:?}", failure_status(&error));
         let expected = |status: u8| format!("{:?}", ExitCode::from(status));
