@@ -76,7 +76,7 @@ impl Record {
 }
 
 /// The VPN at the last look of `vpn run`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct State {
     /// The version of the file.
@@ -109,15 +109,8 @@ impl State {
     pub fn running(facts: &Facts) -> Self {
         Self {
             schema: SCHEMA,
-            selection: Selection::default(),
             node: Some(Node::from(facts)),
-            problem: None,
-            notes: Vec::new(),
-            advertised: Vec::new(),
-            pending: Vec::new(),
-            lan: Vec::new(),
-            pods: Vec::new(),
-            key: None,
+            ..Self::default()
         }
     }
 
@@ -125,15 +118,8 @@ impl State {
     pub fn missing(problem: impl Into<String>) -> Self {
         Self {
             schema: SCHEMA,
-            selection: Selection::default(),
-            node: None,
             problem: Some(problem.into()),
-            notes: Vec::new(),
-            advertised: Vec::new(),
-            pending: Vec::new(),
-            lan: Vec::new(),
-            pods: Vec::new(),
-            key: None,
+            ..Self::default()
         }
     }
 }
