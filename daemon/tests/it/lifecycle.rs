@@ -500,7 +500,7 @@ fn start_detaches_only_stale_containers() {
     }
     daemon.kill();
     node.take_order();
-    lose_namespace(&node);
+    node.lose_namespace("c1");
     let daemon = node.start().ready();
     wait_for("the sweep", || (node.state().0 == ["c2"]).then_some(()));
     daemon.until_logged("searched for stale containers", 2);
@@ -517,15 +517,6 @@ fn start_detaches_only_stale_containers() {
     );
 }
 
-/// After a power failure the network namespace of `c1` no longer exists.
-fn lose_namespace(node: &NodeFixture) {
-    let sidecar = node.path("var/lib/cni/multus/.multus-rs/c1.json");
-    let text = fs::read_to_string(&sidecar).unwrap();
-    let stale = text.replace("/proc/self/ns/net", "/run/netns/deleted");
-    assert_ne!(text, stale);
-    fs::write(&sidecar, stale).unwrap();
-}
-
 #[test]
 fn stale_container_that_cannot_be_detached_is_tried_again() {
     let node = NodeFixture::new();
@@ -535,7 +526,7 @@ fn stale_container_that_cannot_be_detached_is_tried_again() {
     daemon.cni(&node.request("ADD", "c1")).result();
     daemon.kill();
     node.take_order();
-    lose_namespace(&node);
+    node.lose_namespace("c1");
     node.fail("zebra", "DEL", 100, "the fabric does not answer");
     let daemon = node.start().ready();
     daemon.until_logged("cannot detach a stale container", 1);
