@@ -247,25 +247,7 @@ fn run(
             Ok((server, agents, (vpn, other), network))
         },
     )?;
-    let mut fixture = report.check(
-        "the server is put on the VPN with Multus before K3s' first start, and is Ready",
-        || Fixture::start(env, server, vpn),
-    )?;
-    report.check(
-        "the agents join at the server's address in the VPN, and all daemons are ready",
-        || fixture.join(agents),
-    )?;
-    report.check(
-        "the nodes have the addresses of the plan, and etcd is on the LAN",
-        || fixture.addresses_are_planned(),
-    )?;
-    report.check(
-        "pods of all nodes have further networks, and reach each other through the VPN",
-        || fixture.start_pods(),
-    )?;
-    report.check("vpn status and doctor find nothing wrong", || {
-        fixture.is_healthy()
-    })?;
+    let mut fixture = Fixture::run(env, server, agents, vpn, report)?;
     report.check(
         "K3s restarts with another version on all nodes, and pods keep everything",
         || fixture.upgrade(k3s),
@@ -390,20 +372,44 @@ pub(in crate::suites) struct Fixture<'a> {
 }
 
 impl<'a> Fixture<'a> {
-    pub(in crate::suites) fn start(
+    /// Starts the server, then the agents, and then pods on all nodes.
+    pub(in crate::suites) fn run(
         env: &'a TestEnv,
         server: DistroNode,
+        agents: Vec<DistroNode>,
         vpn: Vpn,
-    ) -> anyhow::Result<Self> {
-        Ok(Self {
-            env,
-            cluster: start(server, &vpn)?,
-            vpn,
-            pods: Vec::new(),
-        })
+        report: &mut Report,
+    ) -> Checked<Self> {
+        let mut fixture = report.check(
+            "the server is put on the VPN with Multus before the distro's first start, and is Ready",
+            || {
+                Ok(Self {
+                    env,
+                    cluster: start(server, &vpn)?,
+                    vpn,
+                    pods: Vec::new(),
+                })
+            },
+        )?;
+        report.check(
+            "the agents join at the server's address in the VPN, and all daemons are ready",
+            || fixture.join(agents),
+        )?;
+        report.check(
+            "the nodes have the addresses of the plan, and etcd is on the LAN",
+            || fixture.addresses_are_planned(),
+        )?;
+        report.check(
+            "pods of all nodes have further networks, and reach each other through the VPN",
+            || fixture.start_pods(),
+        )?;
+        report.check("vpn status and doctor find nothing wrong", || {
+            fixture.is_healthy()
+        })?;
+        Ok(fixture)
     }
 
-    pub(in crate::suites) fn join(&mut self, agents: Vec<DistroNode>) -> anyhow::Result<()> {
+    fn join(&mut self, agents: Vec<DistroNode>) -> anyhow::Result<()> {
         let node = &self.cluster.server().node;
         let server = vpn::address(node)?;
         // The one of the page, with which an agent asks for the networks of pods.
@@ -423,7 +429,7 @@ impl<'a> Fixture<'a> {
         self.cluster.ensure_not_pulled()
     }
 
-    pub(in crate::suites) fn addresses_are_planned(&self) -> anyhow::Result<()> {
+    fn addresses_are_planned(&self) -> anyhow::Result<()> {
         let server = &self.cluster.server().node;
         let mut expected = vec![(server, "InternalIP", server.address())];
         // A cloud controller, which RKE2 here lacks, says what the others are.
@@ -452,7 +458,7 @@ impl<'a> Fixture<'a> {
         Ok(())
     }
 
-    pub(in crate::suites) fn start_pods(&mut self) -> anyhow::Result<()> {
+    fn start_pods(&mut self) -> anyhow::Result<()> {
         self.cluster.define_networks()?;
         self.pods = self.cluster.create("pod", 1)?;
         self.reach()?;
@@ -483,7 +489,7 @@ impl<'a> Fixture<'a> {
         Ok(())
     }
 
-    pub(in crate::suites) fn is_healthy(&self) -> anyhow::Result<()> {
+    fn is_healthy(&self) -> anyhow::Result<()> {
         self.cluster.each(|member| {
             sh::until(60, "nothing is found wrong", || {
                 let mut found = vpn::findings(self.env, &member.node)?;

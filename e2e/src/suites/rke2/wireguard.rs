@@ -39,25 +39,7 @@ pub(super) fn run(env: &TestEnv, rke2: &Rke2, report: &mut Report) -> Checked {
             Ok((server, agent, vpn, network))
         },
     )?;
-    let mut fixture = report.check(
-        "the server is put on the VPN with Multus before RKE2's first start, and is Ready",
-        || Fixture::start(env, server, vpn),
-    )?;
-    report.check(
-        "the agent joins at the server's address in the VPN, and all daemons are ready",
-        || fixture.join(vec![agent]),
-    )?;
-    report.check(
-        "the nodes have the addresses of the plan, and etcd is on the LAN",
-        || fixture.addresses_are_planned(),
-    )?;
-    report.check(
-        "pods of both nodes have further networks, and reach each other through the VPN",
-        || fixture.start_pods(),
-    )?;
-    report.check("vpn status and doctor find nothing wrong", || {
-        fixture.is_healthy()
-    })?;
+    let mut fixture = Fixture::run(env, server, vec![agent], vpn, report)?;
     report.check(
         "a power cut of both nodes: they are in the VPN again, and so are their pods",
         || fixture.reboot(&network),
