@@ -104,22 +104,19 @@ fn serve(node: &Node, namespace: &str, prefix: &str) -> anyhow::Result<Service> 
     let service = node.serve(SERVER, "ip", |command| {
         command
             .args(["netns", "exec", namespace, "/usr/sbin/dnsmasq"])
-            .args([
-                "--keep-in-foreground",
-                "--conf-file=/dev/null",
-                "--port=0",
-                "--user=root",
-                "--bind-interfaces",
-                "--interface=eth0",
-                "--no-ping",
-                "--pid-file=",
-                "--log-facility=-",
-                "--dhcp-authoritative",
-                "--dhcp-option=option:T1,3",
-                "--dhcp-option=option:T2,60",
-                &format!("--dhcp-leasefile=/run/e2e-{namespace}-leases"),
-                &format!("--dhcp-range={prefix}10,{prefix}99,255.255.255.0,1h"),
-            ])
+            .args(
+                "--keep-in-foreground --conf-file=/dev/null --pid-file= --log-facility=-"
+                    .split(' '),
+            )
+            .args("--port=0 --user=root --bind-interfaces --interface=eth0 --no-ping".split(' '))
+            .args(
+                "--dhcp-authoritative --dhcp-option=option:T1,3 --dhcp-option=option:T2,60"
+                    .split(' '),
+            )
+            .arg(format!("--dhcp-leasefile=/run/e2e-{namespace}-leases"))
+            .arg(format!(
+                "--dhcp-range={prefix}10,{prefix}99,255.255.255.0,1h"
+            ))
     })?;
     sh::until(10, "the DHCP server runs", || {
         let start = format!("DHCP, IP range {prefix}10");

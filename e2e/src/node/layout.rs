@@ -71,6 +71,14 @@ impl NodePaths {
         let dir = self.config.rsplit_once('/').map_or("", |(dir, _)| dir);
         format!("{dir}/certs.d")
     }
+
+    /// Returns the files by which the runtime finds Multus.
+    pub(crate) fn multus_files(&self) -> [String; 2] {
+        [
+            format!("{}/multus-shim", self.bin_dir),
+            format!("{}/00-multus.conf", self.conf_dir),
+        ]
+    }
 }
 
 impl Layout {

@@ -241,11 +241,7 @@ impl ClusterFixture<'_> {
     pub(crate) fn wait_until_ready(&self, name: &str) -> anyhow::Result<()> {
         self.wait_until_each_is_ready(name)?;
         self.each(|member| {
-            let paths = &member.runtime.paths;
-            for file in [
-                format!("{}/multus-shim", paths.bin_dir),
-                format!("{}/00-multus.conf", paths.conf_dir),
-            ] {
+            for file in member.runtime.paths.multus_files() {
                 ensure!(member.node.path(&file).exists(), "there is no {file}");
             }
             Ok(())
@@ -310,29 +306,27 @@ impl ClusterFixture<'_> {
 
     /// Waits until no file of ours is on any node; fails unless the default network's configuration is there.
     pub(super) fn ensure_removed(&self) -> anyhow::Result<()> {
+        self.wait_until_removed()?;
         self.each(|member| {
-            let paths = &member.runtime.paths;
-            let ours = [
-                format!("{}/multus-shim", paths.bin_dir),
-                format!("{}/00-multus.conf", paths.conf_dir),
-            ];
-            sh::until(60, "our files are removed", || {
-                for file in &ours {
-                    ensure!(
-                        !member.node.path(file).exists(),
-                        "{file} is still on {}",
-                        member.node.name
-                    );
-                }
-                Ok(())
-            })?;
-            let left = member.node.list(&paths.conf_dir)?;
+            let conf_dir = &member.runtime.paths.conf_dir;
+            let left = member.node.list(conf_dir)?;
             ensure!(
                 left == ["10-primary.conflist"],
-                "in {} are {left:?}",
-                paths.conf_dir
+                "in {conf_dir} are {left:?}"
             );
             Ok(())
+        })
+    }
+
+    /// Waits until no file of ours is on any node.
+    pub(super) fn wait_until_removed(&self) -> anyhow::Result<()> {
+        self.each(|member| {
+            sh::until(60, "our files are removed from the node", || {
+                for file in member.runtime.paths.multus_files() {
+                    ensure!(!member.node.path(&file).exists(), "{file} is still there");
+                }
+                Ok(())
+            })
         })
     }
 

@@ -234,10 +234,7 @@ impl CriFixture {
             ));
             sh::run(status.args(["--config", &format!("/hostroot{DAEMON_CONFIG}")]))
         })?;
-        for file in [
-            format!("{}/multus-shim", self.runtime.paths.bin_dir),
-            format!("{}/00-multus.conf", self.runtime.paths.conf_dir),
-        ] {
+        for file in self.runtime.paths.multus_files() {
             ensure!(
                 self.node.path(&file).exists(),
                 "ready, but there is no {file}"

@@ -187,7 +187,7 @@ impl UpgradeFixture<'_> {
             &of("without our release, pods start with the default network alone"),
             || {
                 self.fixture.helm_uninstall(NAME)?;
-                self.nodes.wait_until_removed()?;
+                self.nodes.0.wait_until_removed()?;
                 self.nodes.ensure_defined()?;
                 self.fixture.default_network_alone()
             },

@@ -10,6 +10,7 @@ use anyhow::{Context as _, ensure};
 
 use super::render;
 use crate::{
+    checkout,
     file_server::FileServer,
     programs::published_charts::{self, NEW, NEW_CRD, OLD},
     sh,
@@ -20,13 +21,8 @@ use crate::{
 const DROPPED: &str = "rke2-whereabouts";
 const VERSION: &str = "4.3.17+upv4.3.017";
 
-/// Runs xtask as in a checkout.
 fn xtask(args: &[&str]) -> anyhow::Result<String> {
-    let mut command = Command::new("cargo");
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    command.current_dir(root);
-    command.args(["run", "--quiet", "--locked", "--package", "xtask", "--"]);
-    sh::run(command.args(args))
+    sh::run(Command::new(checkout::xtask()?).args(args))
 }
 
 fn derive(env: &TestEnv, from: &str, drop: &[&str]) -> anyhow::Result<PathBuf> {

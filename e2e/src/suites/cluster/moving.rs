@@ -82,18 +82,12 @@ impl ClusterFixture<'_> {
             .runtime
             .restart_as(env, &member.node, (containerd_version, paths))?;
         let (node, now) = (&member.node, &member.runtime.paths);
-        let ours = |paths: &NodePaths| {
-            [
-                format!("{}/multus-shim", paths.bin_dir),
-                format!("{}/00-multus.conf", paths.conf_dir),
-            ]
-        };
-        let wanted = ours(now);
+        let wanted = now.multus_files();
         sh::until(90, "the daemon has moved its files", || {
             for file in &wanted {
                 ensure!(node.path(file).exists(), "there is no {file}");
             }
-            for file in ours(&left) {
+            for file in left.multus_files() {
                 let is_left = !wanted.contains(&file) && node.path(&file).exists();
                 ensure!(!is_left, "{file} is still there");
             }

@@ -39,7 +39,7 @@ use crate::{
     node::{Node, Service, layout, network::NodeNetwork},
     programs::{self, Module},
     sandbox::Running,
-    sh,
+    sh::{self, words},
     single_node::{BIN_DIR, CONF_DIR, DAEMON_CONFIG, PRIMARY},
     test_env::TestEnv,
 };
@@ -246,19 +246,8 @@ impl Member {
         fs::create_dir_all(node.path(STATE_DIR))?;
         node.run(&["mount", "-t", "tmpfs", "-o", DISK, "state", STATE_DIR])?;
         let pod = format!("multus-{}", node.name);
-        let token = control.kubectl(
-            server,
-            &[
-                "create",
-                "token",
-                "multus",
-                "--namespace",
-                NAMESPACE,
-                "--bound-object-kind=Pod",
-                "--bound-object-name",
-                &pod,
-            ],
-        )?;
+        let create = format!("create token multus --namespace {NAMESPACE} --bound-object-kind=Pod");
+        let token = control.kubectl(server, &words!("{create} --bound-object-name {pod}"))?;
         daemon::write_account_with(&node, &control.pki, token.trim())?;
         let member = Self {
             proxy: TcpProxy::start_to(&node, address)?,

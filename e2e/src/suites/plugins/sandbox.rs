@@ -27,21 +27,12 @@ exec \"$@\"
 pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
     // With the end of the test, however it ends, everything ends.
     let mut command = Command::new("setpriv");
-    command.args([
-        "--pdeathsig=KILL",
-        "unshare",
-        "--mount",
-        "--net",
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "--mount-proc",
-        "--propagation=private",
-        "sh",
-        "-ec",
-        SETUP,
-    ]);
-    command.arg(visible()).arg(program);
+    command
+        .args("--pdeathsig=KILL unshare --mount --net --pid --fork --kill-child".split(' '))
+        .args("--mount-proc --propagation=private sh -ec".split(' '))
+        .arg(SETUP)
+        .arg(visible())
+        .arg(program);
     command
 }
 

@@ -109,22 +109,6 @@ impl EachNode<'_> {
         self.0.each(|member| inspect::nothing_left(&member.node))
     }
 
-    /// Waits until no file of ours is left on any node.
-    pub(super) fn wait_until_removed(&self) -> anyhow::Result<()> {
-        self.0.each(|member| {
-            let paths = &member.runtime.paths;
-            sh::until(60, "our files are removed from the node", || {
-                for file in [
-                    format!("{}/multus-shim", paths.bin_dir),
-                    format!("{}/00-multus.conf", paths.conf_dir),
-                ] {
-                    ensure!(!member.node.path(&file).exists(), "{file} is still there");
-                }
-                Ok(())
-            })
-        })
-    }
-
     /// Returns the images of the ready daemons on a node.
     pub(super) fn ready_images(&self, member: &Member) -> anyhow::Result<Vec<String>> {
         let is_ready = |pod: &&Value| {

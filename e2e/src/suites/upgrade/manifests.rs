@@ -130,7 +130,7 @@ impl Journey<'_> {
                 self.nodes.nothing_left()?;
                 self.follow("manifests-rest")?;
                 self.follow("manifests-kubectl-remove")?;
-                self.nodes.wait_until_removed()?;
+                self.nodes.0.wait_until_removed()?;
                 self.nodes.ensure_defined()
             },
         )

@@ -7,7 +7,7 @@ use super::{AUTH, Fixture, played};
 use crate::{
     node::Node,
     report::{Checked, Report},
-    sh,
+    sh::{self, words},
     vpn::tailnet,
 };
 
@@ -309,15 +309,8 @@ impl Fixture<'_> {
     fn lan_is_advertised(&mut self) -> anyhow::Result<()> {
         let (router, url) = (&self.tailnet.machine, self.tailnet.url());
         let daemon = tailnet::start_daemon(router, tailnet::INTERFACE)?;
-        let login = format!("--login-server={url}");
-        let up = [
-            "up",
-            &login,
-            "--auth-key=file:/srv/key",
-            "--hostname=router",
-            "--advertise-routes=10.77.0.0/24",
-        ];
-        tailnet::tailscale(router, &up)?;
+        let up = format!("up --login-server={url} --auth-key=file:/srv/key --hostname=router");
+        tailnet::tailscale(router, &words!("{up} --advertise-routes=10.77.0.0/24"))?;
         self.tailnet.approve("router", &["10.77.0.0/24"])?;
         for index in 0..2 {
             let node = self.node(index);

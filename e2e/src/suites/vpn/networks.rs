@@ -11,7 +11,7 @@ use crate::{
     daemon,
     node::Node,
     report::{Checked, Report},
-    sh,
+    sh::{self, words},
     vpn::tailnet,
 };
 
@@ -92,14 +92,10 @@ impl Fixture<'_> {
     fn create_pod(&self, name: &str, networks: &str) -> anyhow::Result<()> {
         let pod = objects::pod(name, &self.node(1).name, Some(networks));
         self.control()?.apply(self.node(0), &[pod])?;
-        let wait = [
-            "wait",
-            "--for=condition=Ready",
-            "--timeout=90s",
-            "pod",
-            name,
-        ];
-        self.kubectl(&wait).map(drop)
+        self.kubectl(&words!(
+            "wait --for=condition=Ready --timeout=90s pod {name}"
+        ))
+        .map(drop)
     }
 
     /// The bridge has an MTU of 1500, and its node answers what is too long for the VPN with the MTU that fits.
