@@ -46,17 +46,14 @@ impl Checkout {
 
     fn git(&self, args: &str) -> String {
         let mut git = Command::new("git");
-        git.current_dir(self.dir.path()).args([
-            "-c",
-            "user.name=a",
-            "-c",
-            "user.email=a@b",
-            "-c",
-            "commit.gpgSign=false",
-            "-c",
-            "tag.gpgSign=false",
-        ]);
-        let output = git.args(args.split(' ')).output().expect("git starts");
+        let settings =
+            "-c user.name=a -c user.email=a@b -c commit.gpgSign=false -c tag.gpgSign=false";
+        let words = settings.split(' ').chain(args.split(' '));
+        let output = git
+            .current_dir(self.dir.path())
+            .args(words)
+            .output()
+            .expect("git starts");
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).expect("git writes UTF-8")
     }
