@@ -134,6 +134,25 @@ fn chain(calls: &[Call], result: &mut Value, end: Option<Instant>) -> anyhow::Re
 }
 
 impl Call {
+    /// Returns a call of the latest version for `eth0` of the container, as `net` where the configuration has no other name.
+    pub(super) fn new(plugins: &Path, verb: &str, mut config: Value) -> Self {
+        for (key, value) in [("cniVersion", "1.1.0"), ("name", "net")] {
+            if config[key].is_null() {
+                config[key] = value.into();
+            }
+        }
+        Self {
+            plugins: plugins.to_owned(),
+            verb: verb.to_owned(),
+            config,
+            is_chained: false,
+            container: "container".to_owned(),
+            netns: NETNS.to_owned(),
+            ifname: "eth0".to_owned(),
+            args: String::new(),
+        }
+    }
+
     fn run(&self, result: &Value) -> anyhow::Result<Value> {
         let (mut command, config) = self.command(result)?;
         outcome(&sh::output(&mut command, config.as_bytes())?)

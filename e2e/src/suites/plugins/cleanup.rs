@@ -169,18 +169,11 @@ impl Row {
     }
 
     fn call(&self, fixture: &PluginsFixture<'_>, verb: &str, container: &str, netns: &str) -> Call {
-        let mut config = self.config.clone();
-        config["cniVersion"] = json!("1.1.0");
-        config["name"] = json!("net");
         Call {
-            plugins: fixture.ours.clone(),
-            verb: verb.to_owned(),
-            config,
             is_chained: verb == "DEL",
             container: container.to_owned(),
             netns: netns.to_owned(),
-            ifname: "eth0".to_owned(),
-            args: String::new(),
+            ..Call::new(&fixture.ours, verb, self.config.clone())
         }
     }
 }

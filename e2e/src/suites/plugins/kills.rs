@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     PluginsFixture,
-    cell::{self, Call, NETNS, Step},
+    cell::{self, Call, Step},
     compare::{self, Difference, Normalizer},
 };
 use crate::{
@@ -169,16 +169,9 @@ fn calls(fixture: &PluginsFixture<'_>, verb: &str) -> Vec<Call> {
     }
     let call = |mut config: Value| {
         config["cniVersion"] = json!("1.0.0");
-        config["name"] = json!("net");
         Call {
-            plugins: fixture.ours.clone(),
-            verb: verb.to_owned(),
-            config,
             is_chained: true,
-            container: "container".to_owned(),
-            netns: NETNS.to_owned(),
-            ifname: "eth0".to_owned(),
-            args: String::new(),
+            ..Call::new(&fixture.ours, verb, config)
         }
     };
     configs.into_iter().map(call).collect()

@@ -100,7 +100,7 @@ fn call(
     let ports =
         (1..=ports).map(|port| json!({"hostPort": port, "containerPort": 80, "protocol": "tcp"}));
     let mut config = json!({
-        "cniVersion": "1.1.0", "name": "net", "type": "portmap", "backend": backend,
+        "type": "portmap", "backend": backend,
         "runtimeConfig": {"portMappings": ports.collect::<Vec<_>>()},
         "prevResult": {
             "cniVersion": "1.1.0", "interfaces": [{"name": "eth0", "sandbox": NETNS}],
@@ -111,13 +111,7 @@ fn call(
         config[key] = value.clone();
     }
     Step::Call(Call {
-        plugins: fixture.ours.clone(),
-        verb: verb.to_owned(),
-        config,
-        is_chained: false,
         container: container.to_owned(),
-        netns: NETNS.to_owned(),
-        ifname: "eth0".to_owned(),
-        args: String::new(),
+        ..Call::new(&fixture.ours, verb, config)
     })
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     PluginsFixture,
-    cell::{self, Call, NETNS, Step},
+    cell::{self, Call, Step},
 };
 use crate::report::Report;
 
@@ -114,18 +114,9 @@ impl Row {
     }
 
     fn call(&self, fixture: &PluginsFixture<'_>, verb: &str) -> Step {
-        let mut config = self.config.clone();
-        config["cniVersion"] = json!("1.1.0");
-        config["name"] = json!("net");
         Step::Call(Call {
-            plugins: fixture.ours.clone(),
-            verb: verb.to_owned(),
-            config,
             is_chained: verb == "DEL",
-            container: "container".to_owned(),
-            netns: NETNS.to_owned(),
-            ifname: "eth0".to_owned(),
-            args: String::new(),
+            ..Call::new(&fixture.ours, verb, self.config.clone())
         })
     }
 }

@@ -245,19 +245,9 @@ fn call(
     config: &Value,
     is_chained: bool,
 ) -> Step {
-    let mut config = config.clone();
-    config["cniVersion"] = json!("1.1.0");
-    if config["name"].is_null() {
-        config["name"] = json!("net");
-    }
     Step::Call(Call {
-        plugins: fixture.ours.clone(),
-        verb: verb.to_owned(),
-        config,
         is_chained,
-        container: "container".to_owned(),
-        netns: NETNS.to_owned(),
         ifname: ifname.to_owned(),
-        args: String::new(),
+        ..Call::new(&fixture.ours, verb, config.clone())
     })
 }
