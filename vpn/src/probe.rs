@@ -135,7 +135,7 @@ fn advertising(report: &Report) -> Vec<(String, IpAddr)> {
             networks.any(|network| network.contains(*route))
         });
         let address = peer.addresses.first()?;
-        (peer.online && is_of_cluster).then(|| (peer.name.clone(), *address))
+        (peer.is_online && is_of_cluster).then(|| (peer.name.clone(), *address))
     });
     nodes.collect()
 }

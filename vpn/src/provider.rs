@@ -316,35 +316,45 @@ pub enum Phase {
     NeedsApproval,
 }
 
-/// A node of the VPN.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// A node of the VPN, and the report about it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Peer {
     /// Its name, without the VPN's domain.
     pub name: String,
     /// Its name in the VPN's own DNS, without a trailing dot.
+    #[serde(skip)]
     pub dns_name: Option<String>,
     pub addresses: Vec<IpAddr>,
-    /// The routes to subnets behind it that the control server has approved.
-    pub routes: Vec<Prefix>,
     /// The control server reaches it.
+    #[serde(rename = "online")]
     pub is_online: bool,
     /// Packets went to it lately.
+    #[serde(rename = "active")]
     pub is_active: bool,
     /// The address to which packets go directly.
     pub direct: Option<String>,
     /// The relay through which packets go otherwise.
     pub relay: Option<String>,
+    /// The routes to subnets behind it that the control server has approved.
+    pub routes: Vec<Prefix>,
     /// Its public key, where it is known by it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// The address to which packets would go, where it is known before there is a path.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
     /// Seconds since its last handshake.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub handshake_age: Option<u64>,
     /// Seconds between packets that keep the way to it open; 0 for none.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub keepalive: Option<u16>,
     /// The time at which its key expires, as the control server writes it (RFC 3339).
+    #[serde(skip)]
     pub key_expiry: Option<String>,
     /// The time at which it was made.
+    #[serde(skip)]
     pub created: Option<String>,
 }
 

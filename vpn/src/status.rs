@@ -72,7 +72,7 @@ pub struct Report {
     /// The routes of this node.
     pub routes: Routes,
     /// The other nodes.
-    pub peers: Vec<PeerReport>,
+    pub peers: Vec<Peer>,
     /// The ranges of the LAN.
     pub lan: Vec<Prefix>,
     /// Those of them that have no rule before the VPN's.
@@ -124,35 +124,6 @@ pub struct Routes {
     pub pending: Vec<Prefix>,
     /// The routes of other nodes that the kernel does not have.
     pub not_installed: Vec<Prefix>,
-}
-
-/// Another node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PeerReport {
-    pub name: String,
-    pub addresses: Vec<std::net::IpAddr>,
-    /// The control server reaches it.
-    pub online: bool,
-    /// Packets went to it lately.
-    pub active: bool,
-    /// The address to which packets go directly.
-    pub direct: Option<String>,
-    /// The relay through which they go otherwise.
-    pub relay: Option<String>,
-    /// The subnets behind it.
-    pub routes: Vec<Prefix>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub key: Option<String>,
-    /// The address to which packets would go.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub endpoint: Option<String>,
-    /// Seconds since its last handshake.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub handshake_age: Option<u64>,
-    /// Seconds between packets that keep the way to it open.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub keepalive: Option<u16>,
 }
 
 /// The sources of a report.
@@ -262,7 +233,7 @@ impl Report {
             forwards_ipv4: sources.forwards.0,
             forwards_ipv6: sources.forwards.1,
             routes: own_routes(sources, status, &accepted, link),
-            peers: status.peers.iter().map(PeerReport::from).collect(),
+            peers: status.peers.clone(),
             lan_without_rule: if sources.provider.has_table {
                 without_rule(sources, &lan, accepted)
             } else {
@@ -362,24 +333,6 @@ impl From<&Link> for Interface {
         Self {
             name: link.name.clone(),
             mtu: link.mtu,
-        }
-    }
-}
-
-impl From<&Peer> for PeerReport {
-    fn from(peer: &Peer) -> Self {
-        Self {
-            name: peer.name.clone(),
-            addresses: peer.addresses.clone(),
-            online: peer.is_online,
-            active: peer.is_active,
-            direct: peer.direct.clone(),
-            relay: peer.relay.clone(),
-            routes: peer.routes.clone(),
-            key: peer.key.clone(),
-            endpoint: peer.endpoint.clone(),
-            handshake_age: peer.handshake_age,
-            keepalive: peer.keepalive,
         }
     }
 }
@@ -653,7 +606,7 @@ impl Findings {
             let cure = report.provider.leave_exit_node;
             self.note(format!("packets of this node and its pods to the Internet leave through an exit node, and fail while it is away: {cure}, unless this is meant"));
         }
-        for peer in report.peers.iter().filter(|peer| peer.active) {
+        for peer in report.peers.iter().filter(|peer| peer.is_active) {
             if let (None, Some(relay)) = (&peer.direct, &peer.relay) {
                 self.note(format!("packets to {} go through the relay {relay}, slower than directly: let {} through the firewalls of both nodes", peer.name, report.provider.port));
             }
@@ -740,10 +693,10 @@ impl fmt::Display for Report {
             )?;
         }
         for peer in &self.peers {
-            let path = match (&peer.direct, &peer.relay, peer.active) {
+            let path = match (&peer.direct, &peer.relay, peer.is_active) {
                 (Some(address), _, _) => format!("direct, {address}"),
                 (None, Some(relay), true) => format!("relayed by {relay}"),
-                _ if peer.online => "online".to_owned(),
+                _ if peer.is_online => "online".to_owned(),
                 _ => "offline".to_owned(),
             };
             line(

@@ -227,7 +227,7 @@ fn examine(report: &Report, network: &Network) -> Vec<Finding> {
         let keepalive = peer.keepalive.unwrap_or(0);
         // A peer that keeps the way open, or one to which nobody knows the way, has no other reason to be silent.
         match &peer.endpoint {
-            _ if peer.online => {}
+            _ if peer.is_online => {}
             Some(endpoint) if keepalive > 0 => add(
                 true,
                 format!(
