@@ -5,25 +5,30 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
+use serde::{Deserialize, Serialize};
+
 use crate::Prefix;
 
-/// The facts of this node in a VPN that is up.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The facts of this node in a VPN that is up, also in the file of the state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Facts {
     /// The network interface, such as `tailscale0`; it can be renamed, so it is never assumed.
     pub interface: String,
     /// The node's addresses in the VPN.
+    #[serde(flatten)]
     pub addresses: Addresses,
     /// The node's name in the VPN without a trailing dot, such as `a.tail1234.ts.net`.
     pub dns_name: Option<String>,
     /// The interface's MTU in bytes.
     pub mtu: u32,
     /// The ranges that are reached through the interface, where the provider has none of its own.
+    #[serde(default)]
     pub ranges: Vec<Prefix>,
 }
 
 /// At most one address of each family.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Addresses {
     /// The IPv4 address.
     pub ipv4: Option<Ipv4Addr>,

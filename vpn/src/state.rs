@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Addresses, Facts, Prefix,
+    Facts, Prefix,
     peers::{Assignment, Other},
     provider::Selection,
     routes::Remembered,
@@ -85,7 +85,7 @@ pub struct State {
     #[serde(default)]
     pub selection: Selection,
     /// The interface and addresses, while the VPN runs.
-    pub node: Option<Node>,
+    pub node: Option<Facts>,
     /// The problem that keeps the VPN from running, with its cure.
     pub problem: Option<String>,
     /// Findings that deserve attention although the VPN runs.
@@ -109,7 +109,7 @@ impl State {
     pub fn running(facts: &Facts) -> Self {
         Self {
             schema: SCHEMA,
-            node: Some(Node::from(facts)),
+            node: Some(facts.clone()),
             ..Self::default()
         }
     }
@@ -120,53 +120,6 @@ impl State {
             schema: SCHEMA,
             problem: Some(problem.into()),
             ..Self::default()
-        }
-    }
-}
-
-/// The node's facts, as a file has them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Node {
-    /// The network interface.
-    pub interface: String,
-    /// The address with IPv4.
-    pub ipv4: Option<std::net::Ipv4Addr>,
-    /// The address with IPv6.
-    pub ipv6: Option<std::net::Ipv6Addr>,
-    /// The node's name in the VPN's own DNS.
-    pub dns_name: Option<String>,
-    /// The interface's MTU.
-    pub mtu: u32,
-    /// The ranges that are reached through it.
-    #[serde(default)]
-    pub ranges: Vec<Prefix>,
-}
-
-impl From<&Facts> for Node {
-    fn from(facts: &Facts) -> Self {
-        Self {
-            interface: facts.interface.clone(),
-            ipv4: facts.addresses.ipv4,
-            ipv6: facts.addresses.ipv6,
-            dns_name: facts.dns_name.clone(),
-            mtu: facts.mtu,
-            ranges: facts.ranges.clone(),
-        }
-    }
-}
-
-impl From<&Node> for Facts {
-    fn from(node: &Node) -> Self {
-        Self {
-            interface: node.interface.clone(),
-            addresses: Addresses {
-                ipv4: node.ipv4,
-                ipv6: node.ipv6,
-            },
-            dns_name: node.dns_name.clone(),
-            mtu: node.mtu,
-            ranges: node.ranges.clone(),
         }
     }
 }
@@ -218,6 +171,7 @@ fn parse<T: for<'a> Deserialize<'a>>(name: &'static str, bytes: &[u8]) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Addresses;
 
     #[test]
     fn files_are_read_as_they_are_written() {
@@ -235,7 +189,7 @@ mod tests {
         state.pending = vec!["10.42.1.0/24".parse().unwrap()];
         let read = read_state(&serde_json::to_vec(&state).unwrap()).unwrap();
         assert_eq!(read, state);
-        assert_eq!(Facts::from(read.node.as_ref().unwrap()), facts);
+        assert_eq!(read.node, Some(facts));
         let record = Record {
             brought_up: true,
             ..Record::default()

@@ -172,16 +172,15 @@ impl<'a> VpnFiles<'a> {
         loop {
             let state = self.state()?;
             let is_other = |state: &State| state.selection != *selection;
-            let node = state
+            let facts = state
                 .as_ref()
                 .filter(|state| !is_other(state))
                 .and_then(|state| state.node.as_ref());
-            if let Some(node) = node {
-                let facts = Facts::from(node);
-                // A state of an earlier run may name an interface that is gone.
-                if has_interface(&facts)? {
-                    return Ok(facts);
-                }
+            // A state of an earlier run may name an interface that is gone.
+            if let Some(facts) = facts
+                && has_interface(facts)?
+            {
+                return Ok(facts.clone());
             }
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {

@@ -189,8 +189,7 @@ fn facts(root: &Root, args: &Args) -> anyhow::Result<Facts> {
         });
     }
     let state = VpnFiles::new(root).state()?;
-    let node = state.as_ref().and_then(|state| state.node.as_ref());
-    node.map(Facts::from).context(
+    state.and_then(|state| state.node).context(
         "the VPN does not run, so its addresses are not known: start it (multus-distro vpn run), or name them with --interface and --address",
     )
 }

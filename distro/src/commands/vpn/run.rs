@@ -18,7 +18,7 @@ use cmdline::absolute;
 use node::root::Root;
 use tokio::signal::unix::{SignalKind, signal};
 use vpn::{
-    Auth, Facts, Prefix, Secret,
+    Auth, Prefix, Secret,
     flannel::Note,
     kernel::{Netlink, Network},
     life::{Input, Life, Store as _},
@@ -294,12 +294,11 @@ impl Log {
     fn lines(&mut self, former: Option<&State>, state: &State, events: Vec<String>) -> Vec<String> {
         let mut lines = Vec::new();
         let former_node = former.and_then(|former| former.node.as_ref());
-        if let Some(node) = state
+        if let Some(facts) = state
             .node
             .as_ref()
             .filter(|node| former_node != Some(*node))
         {
-            let facts = Facts::from(node);
             lines.push(format!(
                 "the VPN is up: {} on {}, MTU {}",
                 facts.addresses, facts.interface, facts.mtu
@@ -370,6 +369,8 @@ fn end_at_signals(key_file: &Path) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use vpn::Facts;
+
     use super::*;
 
     #[test]
