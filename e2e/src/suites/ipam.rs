@@ -45,6 +45,8 @@ struct Load {
     /// Containers of a node that ask at the same time.
     at_once: usize,
     given: usize,
+    /// Of so many containers one is of the small range and one of a pool, where all nodes change one object.
+    kinds: u32,
     /// `break_things` draws each fault by a number below this one.
     faults: u32,
 }
@@ -53,6 +55,7 @@ const SHORT: Load = Load {
     nodes: 4,
     at_once: 4,
     given: 1_000,
+    kinds: 3,
     faults: 12,
 };
 /// That of `--long`.
@@ -60,6 +63,7 @@ const LONG: Load = Load {
     nodes: 8,
     at_once: 16,
     given: 100_000,
+    kinds: 32,
     // Full disks, other clocks and Nodes that are made anew are each night's.
     faults: 16,
 };
@@ -492,10 +496,10 @@ fn come_and_go(
     let mut living: Vec<(String, Value)> = Vec::new();
     while history.given() < load.given {
         let pod = format!("f{}", next.fetch_add(1, Ordering::Relaxed));
-        let (name, ipam) = match random.below(3) {
+        let (name, ipam) = match random.below(load.kinds) {
             0 => ("small", small()),
-            1 => ("large", large()),
-            _ => ("pool", guest::pool()),
+            1 => ("pool", guest::pool()),
+            _ => ("large", large()),
         };
         let boot = history.boot(&member.node.name);
         if name == "pool" {

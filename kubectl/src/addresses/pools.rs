@@ -84,15 +84,18 @@ impl mover::Cluster for Cluster {
         let Namespace { mark, .. } = self.namespace(namespace).await?;
         let netconf = validate::netconf(Map::new());
         let netconf = netconf.map_err(|error| format!("cannot use the defaults: {error:#}"))?;
-        let snapshot = gather::ranges(self).await;
-        let snapshot = snapshot.map_err(|error| format!("{error:#}"))?;
+        let snapshot = gather::blocks(self).await;
+        let mut snapshot = snapshot.map_err(|error| format!("{error:#}"))?;
         let nads = listed(self, "k8s.cni.cncf.io/v1", DEFINITION, DEFINITIONS).await?;
         let mut wanted: BTreeMap<_, BTreeSet<bool>> = BTreeMap::new();
-        for definition in nads.into_iter().flat_map(|nad| definitions(nad, &netconf)) {
-            for pool in definition.pools() {
-                let wanted = wanted.entry(pool).or_default();
-                wanted.insert(definition.is_reserved);
+        for nad in nads {
+            for definition in definitions(nad.clone(), &netconf) {
+                for pool in definition.pools() {
+                    let wanted = wanted.entry(pool).or_default();
+                    wanted.insert(definition.is_reserved);
+                }
             }
+            snapshot.add_definition(nad, &netconf);
         }
         let sets = listed(self, "apps/v1", "DaemonSet", "daemonsets").await?;
         let programs = sets.iter().filter(|set| has_program(set)).map(|set| {
