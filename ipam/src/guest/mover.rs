@@ -3,6 +3,7 @@
 //! [`moving`] says what is written. Whoever takes the steps may be interrupted at any place, and takes them from the beginning when he goes
 //! on. Tests take them between the requests of nodes, in all orders.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::ops::Deref;
@@ -18,7 +19,8 @@ use crate::request::want;
 /// The label of the pools' namespace. From `adopted` on nobody makes reservations, from `closed` on those of the blocks are made, and from
 /// `open` on they are complete and pools give addresses.
 pub const MARK: &str = "ipam.multus-rs.cni.cncf.io/pools";
-/// The label that names the last run of a command: each run takes it, and writes nothing once another one has it.
+/// The label that names the last run of a command that has changed something: each run takes it with its first change, and changes nothing
+/// once another one has it.
 pub const RUN: &str = "ipam.multus-rs.cni.cncf.io/pools-run";
 const CLOSED: &str = "closed";
 const OPEN: &str = "open";
@@ -160,34 +162,39 @@ pub enum MoveError {
 
 type Outcome<T> = Result<T, MoveError>;
 
-/// A run of a command.
+/// A run of a command. With its first change it takes over from the run before, which may still be under way.
 struct Run<'a, C> {
     cluster: &'a C,
     /// The name of the pools' namespace.
     namespace: String,
     id: String,
+    has_taken_over: Cell<bool>,
 }
 
 impl<'a, C: Cluster> Run<'a, C> {
-    /// Takes over from the run before, which may still be under way.
-    async fn begin(cluster: &'a C, order: Order) -> Outcome<Self> {
+    async fn begin(cluster: &'a C) -> Outcome<Self> {
         let pools = cluster.pools().await.map_err(MoveError::Cluster)?;
         let mut run = Self {
             cluster,
             namespace: pools[0].namespace.clone(),
             id: String::new(),
+            has_taken_over: Cell::new(false),
         };
-        if !order.is_meant {
-            return Ok(run);
+        run.id = run.namespace().await?.version;
+        Ok(run)
+    }
+
+    /// Fails when another run has taken over since this one began.
+    async fn check(&self) -> Outcome<()> {
+        if self.has_taken_over.get() {
+            let is_last = self.namespace().await?.run == self.id;
+            return is_last.then_some(()).ok_or(MoveError::Overtaken);
         }
-        for _ in 0..ATTEMPTS {
-            // No other run finds the namespace as it is now.
-            run.id = run.namespace().await?.version;
-            let label = json!([{"op": "test", "path": "/metadata/resourceVersion", "value": run.id},
-                {"op": "add", "path": label(RUN), "value": run.id}]);
-            if run.patch_namespace(&label).await? {
-                return Ok(run);
-            }
+        let label = json!([{"op": "test", "path": "/metadata/resourceVersion", "value": self.id},
+            {"op": "add", "path": label(RUN), "value": self.id}]);
+        if self.patch_namespace(&label).await? {
+            self.has_taken_over.set(true);
+            return Ok(());
         }
         Err(MoveError::Changed("the namespace of the pools"))
     }
@@ -240,7 +247,7 @@ pub struct Seen {
 
 /// Moves the addresses of all pools into blocks.
 pub async fn adopt(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
-    let run = &Run::begin(cluster, order).await?;
+    let run = &Run::begin(cluster).await?;
     if order.is_meant {
         renew(run).await?;
     }
@@ -351,7 +358,7 @@ async fn reopen(run: &Run<'_, impl Cluster>, order: Order, seen: &Seen) -> Outco
 
 /// Moves the addresses of blocks back into the pools.
 pub async fn give_back(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
-    let run = &Run::begin(cluster, order).await?;
+    let run = &Run::begin(cluster).await?;
     run.begins(Step::Read);
     let seen = run.seen().await.map_err(MoveError::Cluster)?;
     let stored = &seen.stored;
@@ -658,6 +665,7 @@ async fn renew(run: &Run<'_, impl Cluster>) -> Outcome<()> {
 
 /// Marks the namespace of the pools, so that the chart's policy knows who gives their addresses.
 async fn mark(run: &Run<'_, impl Cluster>, word: &str) -> Outcome<()> {
+    run.check().await?;
     let label = json!([{"op": "test", "path": label(RUN), "value": run.id},
         {"op": "add", "path": label(MARK), "value": word}]);
     if run.patch_namespace(&label).await? {
@@ -677,9 +685,7 @@ async fn write_all<'a>(
     what: &str,
     writes: impl IntoIterator<Item = Write<'a>>,
 ) -> Outcome<usize> {
-    if run.namespace().await?.run != run.id {
-        return Err(MoveError::Overtaken);
-    }
+    run.check().await?;
     run.cluster
         .write_all(writes)
         .await
