@@ -32,8 +32,8 @@ pub const VARIABLE: &str = "MULTUS_DAEMON";
 const SPAWNER: &str = "MULTUS_SPAWNER";
 /// The most bytes that are read of an environment.
 const MAX_ENVIRONMENT: usize = 1 << 20;
-/// The time for a process to start another program; a process may also have no environment for ever.
-const EXEC: Duration = Duration::from_millis(50);
+/// The time for a process to start another program.
+const EXEC: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(1);
 /// The time for all of them to finish by themselves: a killed plugin may leave something that no DEL finds, such as an empty lease.
 const GRACE: Duration = Duration::from_secs(3);
@@ -43,6 +43,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const STATE: usize = 3;
 const SESSION: usize = 6;
 const STARTED: usize = 22;
+/// Where the environment begins and ends in memory: both are 0 before the process has one.
+const ENVIRONMENT: [usize; 2] = [50, 51];
 
 /// Identifies a process for ever: the kernel uses a pid again, but with another start time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -255,17 +257,22 @@ fn carried(pid: i32, variable: &str) -> Option<String> {
     named_in(&environment, variable)
 }
 
-/// Reads the environment of a process. While it starts another program the kernel shows none, so an empty one is read again.
+/// Reads the environment of a process. While it starts another program the kernel shows none, so an empty one is read again unless it is
+/// empty in the process's memory, too.
 fn environment_of(pid: i32) -> io::Result<Vec<u8>> {
     let until = Instant::now() + EXEC;
     // Kernel threads and zombies have no program.
     let has_program = || fs::read_link(format!("/proc/{pid}/exe")).is_ok();
+    let has_none = || match ENVIRONMENT.map(|place| stat_field(pid, place)) {
+        [Ok(begin), Ok(end)] => begin == end && end != "0",
+        _ => true,
+    };
     loop {
         let mut environment = vec![0; MAX_ENVIRONMENT];
         // At once: of a process that has started another program since, a second read gives nothing.
         let length = File::open(format!("/proc/{pid}/environ"))?.read(&mut environment)?;
         environment.truncate(length);
-        if !environment.is_empty() || Instant::now() >= until || !has_program() {
+        if !environment.is_empty() || Instant::now() >= until || !has_program() || has_none() {
             return Ok(environment);
         }
         thread::sleep(PAUSE);
