@@ -269,7 +269,7 @@ fn follow(service: &Arc<NodeIpam>, parts: &Parts, wake: &SyncSender<()>) -> bool
     cluster.follow(resource, move |object| {
         if let Some(service) = service.upgrade() {
             service.changed(object);
-            // What could not be done is done later.
+            // The service's own loop tries again what has failed.
             let _ = wake.try_send(());
         }
     });

@@ -184,8 +184,8 @@ impl<'a, C: Cluster> Run<'a, C> {
         Ok(run)
     }
 
-    /// Fails when another run has taken over since this one began.
-    async fn check(&self) -> Outcome<()> {
+    /// Takes over with the first call. Fails when another run has done so since this one began.
+    async fn take_over(&self) -> Outcome<()> {
         if self.has_taken_over.get() {
             let is_last = self.namespace().await?.run == self.id;
             return is_last.then_some(()).ok_or(MoveError::Overtaken);
@@ -665,7 +665,7 @@ async fn renew(run: &Run<'_, impl Cluster>) -> Outcome<()> {
 
 /// Marks the namespace of the pools, so that the chart's policy knows who gives their addresses.
 async fn mark(run: &Run<'_, impl Cluster>, word: &str) -> Outcome<()> {
-    run.check().await?;
+    run.take_over().await?;
     let label = json!([{"op": "test", "path": label(RUN), "value": run.id},
         {"op": "add", "path": label(MARK), "value": word}]);
     if run.patch_namespace(&label).await? {
@@ -685,7 +685,7 @@ async fn write_all<'a>(
     what: &str,
     writes: impl IntoIterator<Item = Write<'a>>,
 ) -> Outcome<usize> {
-    run.check().await?;
+    run.take_over().await?;
     run.cluster
         .write_all(writes)
         .await

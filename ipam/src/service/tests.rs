@@ -214,6 +214,19 @@ impl Server {
         self.apply(name, &Write::Patch(patch)).unwrap();
     }
 
+    /// Node `b` wants a block of another node.
+    fn want(&self, name: &str) {
+        let wanted = json!([{"op": "add", "path": "/spec/wanted", "value": ["b"]}]);
+        self.edit(name, wanted);
+    }
+
+    /// Returns how many slots of a block have an owner.
+    fn owned(&self, name: &str) -> usize {
+        let slots = self.objects.lock().unwrap()[name]["spec"]["slots"].clone();
+        let slots = slots.as_array().unwrap().iter();
+        slots.filter(|slot| slot["owner"] != "").count()
+    }
+
     /// Makes the writes that were delayed.
     pub(super) fn land(&self) {
         for (name, write) in self.late.lock().unwrap().drain(..) {
@@ -1275,8 +1288,7 @@ fn block_that_was_to_be_given_back_gives_only_under_a_new_turn() {
         let text = std::fs::read_to_string(a.dir.path().join(format!("blocks/{name}.json")));
         assert!(text.unwrap().contains("\"frozen\":true"));
         if wants {
-            let patch = json!([{"op": "add", "path": "/spec/wanted", "value": ["b"]}]);
-            server.edit(&name, patch);
+            server.want(&name);
         }
         a.times = TIMES;
         a.restart();
@@ -1299,10 +1311,7 @@ fn block_whose_sharing_nobody_heard_of_is_frozen_on_disk() {
     a.add("1", &lan).unwrap();
     a.work();
     let name = server.names().remove(0);
-    server.edit(
-        &name,
-        json!([{"op": "add", "path": "/spec/wanted", "value": ["b"]}]),
-    );
+    server.want(&name);
     // The block is read, and the process ends when it is shared.
     *server.fates.lock().unwrap() = vec![Fate::Killed, Fate::Made];
     let disks = (a.dir.path().to_owned(), kept.path().to_owned());
@@ -1333,10 +1342,7 @@ fn block_that_could_not_be_shared_is_shared_later() {
         if is_deleted {
             server.delete_by_hand(&name);
         }
-        server.edit(
-            &name,
-            json!([{"op": "add", "path": "/spec/wanted", "value": ["b"]}]),
-        );
+        server.want(&name);
         *server.fates.lock().unwrap() = fates;
         a.hear();
         assert_eq!(server.fates.lock().unwrap().len(), 0);
@@ -1366,16 +1372,11 @@ fn outcome_that_is_unknown_since_the_boot_stays_open_when_former_slots_are_looke
     a.work();
     assert!(!a.service.store().has_to_adopt());
     server.land();
-    let used = || {
-        let slots = server.objects.lock().unwrap()["10.30.0.0"]["spec"]["slots"].clone();
-        let owners = slots.as_array().unwrap().iter().map(|slot| &slot["owner"]);
-        owners.filter(|owner| **owner != "").count()
-    };
-    assert_eq!(used(), 2);
+    assert_eq!(server.owned("10.30.0.0"), 2);
     a.times = TIMES;
     a.restart();
     a.work();
-    assert_eq!(used(), 1);
+    assert_eq!(server.owned("10.30.0.0"), 1);
 }
 
 #[test]
@@ -1434,10 +1435,7 @@ fn del_ends_an_add_that_is_under_way() {
     });
     a.work();
     assert_eq!(a.service.counts().addresses, 1);
-    let objects = server.objects.lock().unwrap();
-    let slots = objects["10.30.0.0"]["spec"]["slots"].as_array().unwrap();
-    let owned = slots.iter().filter(|slot| slot["owner"] != "").count();
-    assert_eq!(owned, 1);
+    assert_eq!(server.owned("10.30.0.0"), 1);
 }
 
 #[test]

@@ -498,7 +498,7 @@ fn two_runs_at_the_same_time_leave_no_pool_open_beside_one_in_blocks() {
                 has_ended = turns.next() == [Next::Nothing];
                 let until_done = || {
                     let done = (0..9).find(|_| match next(world) {
-                        // What has begun to move addresses ends first.
+                        // A run that has begun to move addresses has to end first.
                         Err(MoveError::Adopting) => ADOPT(world).is_err(),
                         Err(MoveError::Returning) => RETURN(world).is_err(),
                         done => done.is_ok_and(|report| report.is_done),
@@ -513,7 +513,7 @@ fn two_runs_at_the_same_time_leave_no_pool_open_beside_one_in_blocks() {
                     let pools = world.all_pools().into_iter();
                     pools.map(|pool| pool.word).collect()
                 };
-                // A request that was under way may still have stamped a pool, of which nobody gets an address then.
+                // A request of the first run that lands after the second one may stamp a pool; no pod gets an address of that pool then.
                 let all = words();
                 let is_mixed = all.contains("") && all.contains(ADOPTED);
                 assert!(!is_mixed, "after {steps} steps: {all:?}");
