@@ -14,6 +14,7 @@ use tokio::{
 use tracing::{debug, info_span, warn};
 
 use crate::{
+    backoff::doubled,
     cluster::Cluster,
     engine::Failure,
     errors::render,
@@ -26,6 +27,8 @@ use crate::{
 /// The pauses before the state of all containers is searched for pending statuses again. The first one is longer than a daemon that was
 /// replaced takes to end.
 const SEARCH_AGAIN: [Duration; 2] = [Duration::from_mins(1), Duration::from_mins(10)];
+/// The pause after a search that met a locked container, which doubles while such searches follow each other.
+const SEARCH_LOCKED_AGAIN: Duration = Duration::from_millis(200);
 /// The statuses that are written at once.
 const CONCURRENCY: usize = 8;
 /// Stands for the verb in failures of a status.
@@ -128,33 +131,76 @@ fn report(service: &Service, cluster: &Cluster, status: &PodStatus, reason: &str
 pub async fn resend(service: Arc<Service>) {
     let gates = [Gate::Discovery, Gate::Journal, Gate::Watches, Gate::Socket];
     service.readiness.wait_open(&gates).await;
-    let mut pauses = SEARCH_AGAIN.into_iter();
-    let mut pause = SEARCH_AGAIN[0];
+    let mut searches = Searches::default();
     loop {
         let searching = Arc::clone(&service);
-        if let Err(error) = task::spawn_blocking(move || search(&searching)).await {
+        let searched = task::spawn_blocking(move || search(&searching)).await;
+        let met_locked = searched.unwrap_or_else(|error| {
             warn!(%error, "the search for pending network statuses ended early");
-        }
+            false
+        });
         service.statuses.wake();
-        pause = pauses.next().unwrap_or(pause);
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(searches.pause(met_locked)).await;
     }
 }
 
-fn search(service: &Service) {
+/// The searches so far.
+#[derive(Default)]
+struct Searches {
+    /// Those that met no locked container.
+    complete: usize,
+    /// Those since then that met one.
+    locked: u32,
+}
+
+impl Searches {
+    /// Returns the pause after a search. The verb that works on a locked container, perhaps a CHECK, need not hand over its status.
+    fn pause(&mut self, met_locked: bool) -> Duration {
+        let last = SEARCH_AGAIN.len() - 1;
+        let pause = SEARCH_AGAIN[self.complete.min(last)];
+        if met_locked {
+            self.locked += 1;
+            return doubled(self.locked, SEARCH_LOCKED_AGAIN, pause);
+        }
+        self.locked = 0;
+        self.complete += 1;
+        pause
+    }
+}
+
+/// Returns whether a container with a pending status was locked.
+fn search(service: &Service) -> bool {
     let Some(cluster) = service.cluster.get() else {
-        return;
+        return false;
     };
-    let search = || -> Result<(), CniError> {
+    let mut met_locked = false;
+    let mut search = || -> Result<(), CniError> {
         let netconf = service.effective_netconf()?;
         for (id, owner) in service.engine.pending_statuses(&netconf)? {
             if let Some(pod) = cluster.watched_pod(&owner.namespace, &owner.name) {
-                service.engine.resend_status(&id, &netconf, &pod)?;
+                met_locked |= !service.engine.resend_status(&id, &netconf, &pod)?;
             }
         }
         Ok(())
     };
     if let Err(error) = search() {
         warn!(%error, "cannot search for pending network statuses");
+    }
+    met_locked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locked_containers_are_searched_soon_and_the_others_seldom() {
+        let mut searches = Searches::default();
+        let pauses = [true, true, false, false, true, false].map(|it| searches.pause(it));
+        let millis = pauses.map(|pause| pause.as_millis());
+        assert_eq!(millis, [200, 400, 60_000, 600_000, 200, 600_000]);
+        let mut searches = Searches::default();
+        let last = (0..30).map(|_| searches.pause(true)).last();
+        assert_eq!(last, Some(SEARCH_AGAIN[0]));
     }
 }

@@ -56,33 +56,33 @@ impl Engine {
         Ok(in_store(&store)?.into_iter().filter_map(pending).collect())
     }
 
-    /// Hands over the pending status of a container once more, unless another verb works on the container, its ADD was never completed, or it
-    /// belongs to another pod.
+    /// Hands over the pending status of a container once more, unless its ADD was never completed, or it belongs to another pod. Returns
+    /// false where another verb works on the container.
     pub fn resend_status(
         &self,
         id: &ContainerId,
         netconf: &Netconf,
         pod: &PodView,
-    ) -> Result<(), CniError> {
+    ) -> Result<bool, CniError> {
         let store = self.store(netconf);
         let Some(_guard) = self.locks.try_lock(&store, id) else {
-            return Ok(());
+            return Ok(false);
         };
         let cache = self.cache_dir(&store)?;
         let (Some(state), entries) = Self::known(&store, &cache, id, netconf)? else {
-            return Ok(());
+            return Ok(true);
         };
         if !state.status_pending {
-            return Ok(());
+            return Ok(true);
         }
         let Some(request) = self.running(&state, &entries, pod) else {
-            return Ok(());
+            return Ok(true);
         };
         let pod_ref = state.pod.clone();
         let context = DelegateContext::new(&request, &pod_ref, netconf, &cache);
         let running = RunningContainer::new(self, context, &store, state, netconf);
         self.put_status(&store, id, pod, &running.networks());
-        Ok(())
+        Ok(true)
     }
 
     /// Records that a status was written, unless there is a newer one. While another verb works on the container the record stays: that

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use plan::PodView;
 use serde_json::{Value, json};
 
 use super::fixture::{Fixture, pod};
@@ -55,10 +56,13 @@ fn next_daemon_sends_the_same_status_again() {
     };
     assert_eq!((id.as_str(), owner.name.as_str()), ("c1", "cart-0"));
     let netconf = fixture.netconf();
-    fixture
-        .engine
-        .resend_status(id, &netconf, &pod("a,b"))
-        .unwrap();
+    let resend = |pod: &PodView| fixture.engine.resend_status(id, &netconf, pod).unwrap();
+    let store = fixture.engine.store(&netconf);
+    let locked = fixture.engine.locks.lock(&store, id);
+    assert!(!resend(&pod("a,b")));
+    assert!(second.is_empty());
+    drop(locked);
+    assert!(resend(&pod("a,b")));
     assert_eq!(take(&second)[0].text, sent[0].text);
     // Another pod of the same name has no part in it.
     let third = fixture.with_statuses();
