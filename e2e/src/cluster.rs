@@ -2,6 +2,7 @@
 
 pub(crate) mod kubelet;
 pub(crate) mod pods;
+pub(crate) mod rare;
 
 use std::{path::Path, process::Command};
 

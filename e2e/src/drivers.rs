@@ -88,17 +88,10 @@ fn device_information(resource: &str, id: &str) -> (String, Value) {
 
 /// Adds a claim to a pod and its container, and leaves the choice of the node to the scheduler, which allocates the devices.
 pub(crate) fn add_claim(pod: &mut Value, mut claim: Value) {
-    unbind(pod);
+    objects::unbind(pod);
     claim["name"] = json!("nics");
     pod["spec"]["resourceClaims"] = json!([claim]);
     pod["spec"]["containers"][0]["resources"]["claims"] = json!([{"name": "nics"}]);
-}
-
-/// Removes the node from a pod, so that the scheduler chooses it.
-pub(crate) fn unbind(pod: &mut Value) {
-    if let Some(spec) = pod["spec"].as_object_mut() {
-        spec.remove("nodeName");
-    }
 }
 
 /// Returns the device IDs that are allocated to a pod's claim, in its order.

@@ -61,6 +61,13 @@ pub(crate) trait Pods {
         self.api().request("GET", &path, &Value::Null)?.json()
     }
 
+    /// Reads all Nodes.
+    fn nodes(&self) -> anyhow::Result<Vec<Value>> {
+        let list = self.api().request("GET", "/api/v1/nodes", &Value::Null)?;
+        let nodes = list.json()?["items"].as_array().cloned();
+        nodes.context("there are no Nodes")
+    }
+
     /// Deletes pods and waits until they are deleted.
     fn delete(&self, pods: &[String]) -> anyhow::Result<()> {
         let names: Vec<_> = pods.iter().map(String::as_str).collect();

@@ -32,6 +32,20 @@ pub(crate) fn pod(name: &str, node: &str, networks: Option<&str>) -> Value {
     })
 }
 
+/// Returns a pod whose node the scheduler chooses.
+pub(crate) fn unbound_pod(name: &str, networks: Option<&str>) -> Value {
+    let mut pod = pod(name, "", networks);
+    unbind(&mut pod);
+    pod
+}
+
+/// Removes the node from a pod, so that the scheduler chooses it.
+pub(crate) fn unbind(pod: &mut Value) {
+    if let Some(spec) = pod["spec"].as_object_mut() {
+        spec.remove("nodeName");
+    }
+}
+
 /// Returns the name of an object.
 pub(crate) fn name(object: &Value) -> anyhow::Result<&str> {
     let name = object["metadata"]["name"].as_str();

@@ -5,7 +5,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::{Cluster, kubelet},
+    cluster::{Cluster, kubelet, rare::label},
     control_plane::{Components, objects},
     daemon,
     drivers::{self, device_plugin, dra},
@@ -168,7 +168,7 @@ impl DevicesFixture<'_> {
             })
         };
         let mut extended = objects::pod("extended", "", Some("claimed"));
-        drivers::unbind(&mut extended);
+        objects::unbind(&mut extended);
         extended["spec"]["containers"][0]["resources"] = json!({"limits": {dra::RESOURCE: "1"}});
         self.cluster.apply(&[
             template,
@@ -310,7 +310,7 @@ impl DevicesFixture<'_> {
     /// A definition that the node can serve is a resource of it, until it is deleted.
     fn offers(&self) -> anyhow::Result<()> {
         let cluster = &self.cluster;
-        let definition = |name| drivers::network(name, &own_resource(name), "10.21.0.0/24");
+        let definition = |name| drivers::network(name, &label(name), "10.21.0.0/24");
         cluster.apply(&[definition("gone"), definition("lan")])?;
         self.until_offered("gone", "1k")?;
         self.until_offered("lan", "1k")?;
@@ -319,7 +319,7 @@ impl DevicesFixture<'_> {
     }
 
     fn until_offered(&self, name: &str, expected: &str) -> anyhow::Result<()> {
-        let resource = own_resource(name);
+        let resource = label(name);
         sh::until(60, "the node has the resource", || {
             let node = self.cluster.get(&["node", &self.cluster.server().name])?;
             let count = node["status"]["allocatable"][&resource].as_str();
@@ -385,16 +385,10 @@ impl DevicesFixture<'_> {
     }
 }
 
-/// Returns the resource that says where a definition is served.
-fn own_resource(name: &str) -> String {
-    format!("{}default.{name}", api::node_labels::PREFIX)
-}
-
 /// Returns a pod with the network `lan` that requests its resource.
 fn requesting(name: &str) -> Value {
-    let mut pod = objects::pod(name, "", Some("lan"));
-    drivers::unbind(&mut pod);
-    pod["spec"]["containers"][0]["resources"] = json!({"limits": {own_resource("lan"): "1"}});
+    let mut pod = objects::unbound_pod(name, Some("lan"));
+    pod["spec"]["containers"][0]["resources"] = json!({"limits": {label("lan"): "1"}});
     pod
 }
 

@@ -251,10 +251,8 @@ fn selectors(env: &TestEnv, server: &Server) -> anyhow::Result<()> {
         )?;
     }
     let created = |namespace: &str, networks: &str, more: &Value| -> anyhow::Result<Value> {
-        let mut pod = objects::pod("cart", "n1", Some(networks));
+        let mut pod = objects::unbound_pod("cart", Some(networks));
         pod["metadata"]["namespace"] = json!(namespace);
-        let spec = pod["spec"].as_object_mut().context("the pod has no spec")?;
-        spec.remove("nodeName");
         for part in ["metadata", "spec"] {
             for (key, value) in more[part].as_object().into_iter().flatten() {
                 pod[part][key] = value.clone();

@@ -6,14 +6,15 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
 use super::{ClusterFixture, NAMESPACE};
-use crate::{control_plane::objects, kubectl_plugin::KubectlPlugin, node::Node, sh};
+use crate::{
+    cluster::rare::{LINK, RARE, add_rare_link, delete_rare_link, rare_network},
+    control_plane::objects,
+    kubectl_plugin::KubectlPlugin,
+    sh,
+};
 
 /// A pod that requests a network without a definition.
 const UNDEFINED: &str = "undefined";
-/// The definition of a network on a link that no node has at first, and the pod that requests it.
-pub(super) const RARE: &str = "rare";
-const LINK: &str = "rare0";
-
 impl ClusterFixture<'_> {
     /// Checks `status` of a pod on every node, and `why` of one that does not start.
     pub(super) fn kubectl_plugin(&self) -> anyhow::Result<()> {
@@ -150,21 +151,4 @@ impl ClusterFixture<'_> {
         let definition = format!("network-attachment-definition/{RARE}");
         cluster.kubectl(&["delete", &definition]).map(drop)
     }
-}
-
-/// Returns the definition of a network on a link that no node has at first.
-pub(super) fn rare_network() -> Value {
-    let config = json!({"cniVersion": "1.0.0", "type": "macvlan", "master": LINK,
-        "ipam": {"type": "static", "addresses": [{"address": "10.77.0.2/24"}]}});
-    objects::network(RARE, &config)
-}
-
-pub(super) fn add_rare_link(node: &Node) -> anyhow::Result<()> {
-    let other_end = format!("{LINK}-end");
-    let add = ["ip", "link", "add", LINK, "type", "veth", "peer", "name"];
-    node.run(&[&add[..], &[&other_end]].concat()).map(drop)
-}
-
-pub(super) fn delete_rare_link(node: &Node) -> anyhow::Result<()> {
-    node.run(&["ip", "link", "delete", LINK]).map(drop)
 }

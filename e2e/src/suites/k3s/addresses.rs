@@ -1,4 +1,4 @@
-//! Addresses for the whole cluster on a real distro: the chart's value reaches the daemons, and pods of all nodes share a range.
+//! What values of the chart switch on, on a real distro: pods of all nodes share a range, and a pod lands on the node that has its network.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 
 use super::{DistroCluster, charts::config};
 use crate::{
-    cluster::pods::Pods as _,
+    cluster::{
+        pods::Pods as _,
+        rare::{self, RARE, label},
+    },
     control_plane::objects,
     kubectl_plugin::KubectlPlugin,
     report::{Checked, Report},
@@ -17,6 +20,11 @@ use crate::{
     test_env::TestEnv,
 };
 
+const VALUES: &str = "\
+ipam: {enabled: true}
+publish: labels
+definitionSelectors: {enabled: true}
+";
 /// Pods of each node.
 const PODS: usize = 5;
 
@@ -24,8 +32,7 @@ impl DistroCluster {
     /// Switches the value on; pods of all nodes get different addresses of one range, whose use everybody can see.
     pub(super) fn addresses(&self, env: &TestEnv, report: &mut Report) -> Checked {
         report.check("with ipam.enabled pods of all nodes share a range", || {
-            let values = "ipam:\n  enabled: true\n";
-            self.apply(&[config(self.server().distro.chart, values)])?;
+            self.apply(&[config(self.server().distro.chart, VALUES)])?;
             let lan = json!({
                 "cniVersion": "1.0.0", "type": "macvlan", "master": "eth0", "mode": "bridge",
                 "ipam": {"type": "multus-ipam", "subnet": "10.88.0.0/24"},
@@ -59,7 +66,35 @@ impl DistroCluster {
         })?;
         report.check("the pod of a StatefulSet has its address again", || {
             self.sticky_pod()
-        })
+        })?;
+        report.check(
+            "a pod gets the selector of its definition, and waits for the node that has the network",
+            || self.selected_node(),
+        )
+    }
+
+    /// The definition selects Nodes by the label that the daemons publish, and the API server gives the selector to the pod.
+    fn selected_node(&self) -> anyhow::Result<()> {
+        let mut network = rare::rare_network();
+        let selector = format!("{}=serves", label(RARE));
+        network["metadata"]["annotations"] = json!({"k8s.v1.cni.cncf.io/nodeSelector": selector});
+        self.apply(&[network])?;
+        let pod = objects::unbound_pod(RARE, Some(RARE));
+        let pods = "/api/v1/namespaces/default/pods";
+        let created = |more: &str| -> anyhow::Result<()> {
+            let created = self.api.request("POST", &format!("{pods}{more}"), &pod)?;
+            let selector = &created.well()?.json()?["spec"]["nodeSelector"];
+            let expected = json!({label(RARE): "serves"});
+            ensure!(*selector == expected, "its selector is {selector}");
+            Ok(())
+        };
+        sh::until(60, "the policy knows the definition", || {
+            created("?dryRun=All")
+        })?;
+        created("")?;
+        let workers = self.workers()?;
+        let last = workers.last().context("there are nodes")?;
+        rare::follow(self, &last.node)
     }
 
     /// Deletes the pod of a `StatefulSet`, which gets its address again, and then the set, whose claim goes with it.
@@ -69,12 +104,9 @@ impl DistroCluster {
             "ipam": {"type": "multus-ipam", "subnet": "10.88.0.0/24", "sticky": "owner"},
         });
         self.apply(&[kind_of_claims()?, objects::network("kept", &kept)])?;
-        let mut template = objects::pod("web", "", Some("kept"));
+        let mut template = objects::unbound_pod("web", Some("kept"));
         let labels = json!({"app": "web"});
         template["metadata"]["labels"] = labels.clone();
-        if let Some(spec) = template["spec"].as_object_mut() {
-            spec.remove("nodeName");
-        }
         let template = json!({"metadata": {
             "labels": labels, "annotations": template["metadata"]["annotations"],
         }, "spec": template["spec"]});

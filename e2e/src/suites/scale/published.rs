@@ -17,13 +17,13 @@ use super::{
     fleet::{Fleet, node_name},
 };
 use crate::{
+    cluster::rare::label,
     control_plane::objects,
     daemon, pool,
     report::{Checked, Report, say},
     sh,
 };
 
-const PREFIX: &str = "networks.multus-rs.cni.cncf.io/default.";
 const KINDS: usize = 6;
 const PODS: usize = 1000;
 /// A label follows its node within this time.
@@ -160,7 +160,7 @@ fn labels_come(fleet: &Fleet<'_>, audit: &mut Audit) -> anyhow::Result<()> {
         for number in 0..fleet.nodes {
             let labels = nodes.get(&node_name(number)).context("a Node is gone")?;
             for network in 0..networks().len() {
-                let found = labels.get(&format!("{PREFIX}{}", name(network)));
+                let found = labels.get(&label(&name(network)));
                 let expected = serves(number, network).then_some("serves");
                 ensure!(
                     found.and_then(Value::as_str) == expected,
@@ -213,11 +213,8 @@ fn pods_are_bound(fleet: &Fleet<'_>) -> anyhow::Result<()> {
     let network_of = |number: usize| number % networks().len();
     pool::all(0..PODS, |number| {
         let network = name(network_of(number));
-        let mut pod = objects::pod(&format!("selecting-{number}"), "", Some(&network));
-        let spec = pod["spec"].as_object_mut().context("the pod has no spec")?;
-        spec.remove("nodeName");
-        let label = format!("{PREFIX}{network}");
-        spec.insert("nodeSelector".to_owned(), json!({label: "serves"}));
+        let mut pod = objects::unbound_pod(&format!("selecting-{number}"), Some(&network));
+        pod["spec"]["nodeSelector"] = json!({label(&network): "serves"});
         pod["metadata"]["labels"] = json!({"of": "selecting"});
         fleet.api.request("POST", path, &pod)
     })?;
@@ -269,7 +266,7 @@ fn plugin_goes(fleet: &Fleet<'_>, audit: &mut Audit) -> anyhow::Result<()> {
     let number = number.context("no node serves the first network")?;
     fs::remove_file(fleet.plugin(number, networks()[0].0[0]))?;
     let start = Instant::now();
-    let label = format!("{PREFIX}{}", name(0));
+    let label = label(&name(0));
     sh::until(60, "the label is gone", || {
         let nodes = nodes(fleet)?;
         let labels = nodes.get(&node_name(number)).context("the Node is gone")?;
