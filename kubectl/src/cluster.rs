@@ -1,6 +1,11 @@
 //! Access to the user's cluster by their kubeconfig, and the few kinds of objects that the commands read.
 
-use std::{collections::btree_map::Entry, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::btree_map::Entry,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use anyhow::Context as _;
 use api::cause::{self, Cause};
@@ -55,6 +60,8 @@ pub(crate) struct Cluster {
     pub(crate) client: Client,
     /// The namespace of names that are written without one.
     pub(crate) namespace: String,
+    /// When the command began.
+    pub(crate) begun: Instant,
 }
 
 /// One Kubernetes event about a pod.
@@ -101,6 +108,7 @@ impl Cluster {
         Ok(Self {
             client,
             namespace: options.namespace.clone().unwrap_or(default),
+            begun: Instant::now(),
         })
     }
 

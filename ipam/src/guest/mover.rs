@@ -82,6 +82,9 @@ pub enum Step {
     /// Pools are stamped.
     Stamp(usize),
     WriteBlocks(usize),
+    /// Nodes are asked to share their blocks.
+    Share(usize),
+    Close(usize),
     RemoveBlocks(usize),
     /// Reservations are made.
     Reserve(usize),
@@ -779,7 +782,7 @@ async fn stop(run: &Run<'_, impl Cluster>) -> Outcome<()> {
 async fn close(run: &Run<'_, impl Cluster>) -> Outcome<usize> {
     for _ in 0..SHARED_WITHIN {
         let stored = Stored::read(run).await?;
-        let (mut patches, mut count, mut is_held) = (Vec::new(), 0, false);
+        let (mut wishes, mut closures, mut count, mut is_held) = (vec![], vec![], 0, false);
         let blocks = stored.blocks.iter();
         for block in blocks.filter(|block| stored.has_pool_of(block)) {
             count += 1;
@@ -787,20 +790,25 @@ async fn close(run: &Run<'_, impl Cluster>) -> Outcome<usize> {
                 Mode::Node(_) => {
                     is_held = true;
                     if !block.wanted.iter().any(|one| **one == *ASKING) {
-                        patches.push((name(block), want(block, ASKING)));
+                        wishes.push((name(block), want(block, ASKING)));
                     }
                 }
                 Mode::Shared(_) => {
-                    patches.push((name(block), moving::change_mode(block, "closed", None)));
+                    closures.push((name(block), moving::change_mode(block, "closed", None)));
                 }
                 Mode::Closed(_) => {}
             }
         }
-        if patches.is_empty() && !is_held {
+        if closures.is_empty() && !is_held {
             return Ok(count);
         }
         // What has changed is read again.
-        put(run, &[], &patches).await?;
+        for (step, patches) in [(Step::Share as fn(_) -> _, wishes), (Step::Close, closures)] {
+            if !patches.is_empty() {
+                run.begins(step(patches.len()));
+                put(run, &[], &patches).await?;
+            }
+        }
         run.look_again().await;
     }
     Err(MoveError::Held)

@@ -205,8 +205,13 @@ impl mover::Cluster for Cluster {
     }
 
     fn begins(&self, step: Step) {
+        let after = self.begun.elapsed().as_secs_f32();
         // Nothing depends on whether it can be said.
-        let _ = writeln!(std::io::stderr().lock(), "{} …", progress(step));
+        let _ = writeln!(
+            std::io::stderr().lock(),
+            "{after:6.1} s  {} …",
+            progress(step)
+        );
     }
 }
 
@@ -215,6 +220,8 @@ fn progress(step: Step) -> String {
         Step::Read => "reading pools, reservations, blocks and pods".to_owned(),
         Step::Stamp(count) => format!("stamping {}", counted(count, "pool")),
         Step::WriteBlocks(count) => format!("writing {}", counted(count, "block")),
+        Step::Share(count) => format!("asking nodes to share {}", counted(count, "block")),
+        Step::Close(count) => format!("closing {}", counted(count, "block")),
         Step::RemoveBlocks(count) => format!("removing {}", counted(count, "block")),
         Step::Reserve(count) => format!("making {}", counted(count, "reservation")),
     }

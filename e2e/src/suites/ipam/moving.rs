@@ -2,8 +2,7 @@
 
 use std::{
     collections::{BTreeSet, VecDeque},
-    path::PathBuf,
-    process::Stdio,
+    process::{Command, Stdio},
     sync::{
         Mutex,
         atomic::{AtomicBool, Ordering},
@@ -22,8 +21,8 @@ use super::{
 };
 use crate::{
     control_plane::objects,
-    kubectl_plugin::KubectlPlugin,
     report::{CheckFailed, Report, say},
+    sh::{self, words},
     test_env::TestEnv,
 };
 
@@ -114,14 +113,6 @@ struct Moving<'a> {
 type Pods = Vec<(usize, String)>;
 
 impl Moving<'_> {
-    fn plugin(&self) -> KubectlPlugin<'_> {
-        KubectlPlugin::new(self.env, &self.fleet.server, self.admin())
-    }
-
-    fn admin(&self) -> PathBuf {
-        self.fleet.control.admin()
-    }
-
     /// Makes a definition of each range that pods have. Without them reservations say where the addresses get.
     fn define(&self) -> anyhow::Result<()> {
         let ranges: BTreeSet<_> = (0..self.count).map(|at| range(at).to_string()).collect();
@@ -278,23 +269,33 @@ impl Moving<'_> {
         Ok(addresses.collect())
     }
 
+    fn command(&self, verb: &str) -> Command {
+        let program = self.env.program("kubectl-multus");
+        let mut command = self.fleet.server.command(program);
+        let kubeconfig = self.fleet.control.admin();
+        command.args(words!(
+            "ipam {verb} whereabouts --yes --output=json --kubeconfig"
+        ));
+        command.arg(kubeconfig);
+        command
+    }
+
+    /// Runs the command, prints when its steps began, and returns its answer.
     fn run(&self, verb: &str) -> anyhow::Result<Value> {
-        let (status, answer) = self
-            .plugin()
-            .json(&["ipam", verb, "whereabouts", "--yes"], "")?;
-        ensure!(status == 0, "{verb} ended with {status}: {answer}");
-        Ok(answer)
+        let output = sh::output(&mut self.command(verb), b"")?;
+        let [steps, answer] = [output.stderr, output.stdout].map(String::from_utf8);
+        let (steps, answer) = (steps?, answer?);
+        ensure!(output.status.success(), "{verb}: {steps}{answer}");
+        steps
+            .lines()
+            .for_each(|step| say(&format!("        {verb}: {step}")));
+        Ok(serde_json::from_str(&answer)?)
     }
 
     /// Runs the command and ends it after a moment.
     fn interrupt(&self, verb: &str, after: Duration) -> anyhow::Result<()> {
-        let program = self.env.program("kubectl-multus");
-        let mut command = self.fleet.server.command(program);
-        command
-            .args(["ipam", verb, "whereabouts", "--yes", "--kubeconfig"])
-            .arg(self.admin())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+        let mut command = self.command(verb);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn()?;
         // The moment at which it is killed is the case.
         thread::sleep(after);
