@@ -106,6 +106,25 @@ struct Exchange<'a> {
     is_open: Cell<bool>,
 }
 
+/// Where the addresses of a range are.
+#[derive(PartialEq)]
+enum Place {
+    Pool,
+    /// In the blocks of this space.
+    Blocks(String),
+    /// On their way.
+    Moving,
+}
+
+impl Place {
+    fn space(self) -> Option<String> {
+        match self {
+            Self::Blocks(space) => Some(space),
+            Self::Pool | Self::Moving => None,
+        }
+    }
+}
+
 /// What became of the attempt to reserve an address.
 enum Reserved {
     Done,
@@ -173,18 +192,17 @@ impl<A: Objects> Guest<A> {
                 blocks.end(attachment);
                 self.lock().adopted.clear();
             }
-            let ranges = definition.ranges.iter();
-            let granted = ranges
-                .map(|range| self.grant(attachment, &definition, range, deadline))
-                .collect();
+            let granted = self.add_of_pools(attachment, &definition, deadline);
             if !matches!(granted, Err(Failure::Moving)) {
                 return granted;
             }
             if definition.has_slices {
                 return Err(Failure::SlicesInBlocks);
             }
-            let spaces = self.spaces(&definition, deadline, blocks)?;
-            self.add_of_blocks(allocation, &definition, spaces, blocks)
+            match self.spaces(&definition, deadline, blocks)? {
+                Some(spaces) => self.add_of_blocks(allocation, &definition, spaces, blocks),
+                None => self.add_of_pools(attachment, &definition, deadline),
+            }
         });
         if granted.is_err() {
             blocks.end(attachment);
@@ -217,6 +235,19 @@ impl<A: Objects> Guest<A> {
             node: self.node.clone(),
             ..one.clone()
         }))
+    }
+
+    /// Gives addresses of ranges whose pools give them.
+    fn add_of_pools(
+        &self,
+        attachment: &Attachment,
+        definition: &Definition,
+        deadline: Instant,
+    ) -> Result<Vec<Grant>, Failure> {
+        let ranges = definition.ranges.iter();
+        ranges
+            .map(|range| self.grant(attachment, definition, range, deadline))
+            .collect()
     }
 
     /// Gives addresses of ranges that are in blocks. The record of the interface has them, too, since the blocks may go back to pools.
@@ -263,25 +294,34 @@ impl<A: Objects> Guest<A> {
             .collect()
     }
 
-    /// Returns the spaces of the ranges, whose pools are in blocks. Waits while they are being moved.
+    /// Returns the spaces of the ranges, whose pools are in blocks; `None` where the pools give addresses again. Waits while they are being
+    /// moved.
     fn spaces(
         &self,
         definition: &Definition,
         deadline: Instant,
         blocks: &impl Blocks,
-    ) -> Result<Vec<String>, Failure> {
+    ) -> Result<Option<Vec<String>>, Failure> {
         let deadline = deadline.min(Instant::now() + self.times.moving);
         let paths = self.pool_paths(definition);
         loop {
             let answers = blocks.answers();
             let places = paths.iter().zip(&definition.ranges);
-            let spaces = places.map(|(path, range)| self.space(path, definition, range));
-            if let Some(spaces) = spaces.collect::<Result<Option<Vec<_>>, _>>()? {
+            let places = places.map(|(path, range)| self.place(path, definition, range));
+            let places = places.collect::<Result<Vec<_>, _>>()?;
+            if places.iter().all(|place| *place == Place::Pool) {
+                return Ok(None);
+            }
+            if let Some(spaces) = places
+                .into_iter()
+                .map(Place::space)
+                .collect::<Option<Vec<_>>>()
+            {
                 let known = paths.into_iter().zip(spaces.iter().cloned());
                 let mut state = self.lock();
                 state.adopted.extend(known);
                 state.read_at = answers;
-                return Ok(spaces);
+                return Ok(Some(spaces));
             }
             if Instant::now() > deadline {
                 return Err(Failure::Moving);
@@ -290,13 +330,8 @@ impl<A: Objects> Guest<A> {
         }
     }
 
-    /// Returns the space of a range whose pool is in blocks. Where there is no pool, or a new one, the others decide.
-    fn space(
-        &self,
-        path: &str,
-        definition: &Definition,
-        range: &Range,
-    ) -> Result<Option<String>, Failure> {
+    /// Returns where the addresses of a range are. Where there is no pool, or a new one, the others decide.
+    fn place(&self, path: &str, definition: &Definition, range: &Range) -> Result<Place, Failure> {
         let pool = self.api.get(path)?;
         let pool = pool.map(|object| Pool::parse(&object, range.subnet()));
         let pool = pool.transpose()?;
@@ -313,9 +348,10 @@ impl<A: Objects> Guest<A> {
             pool.and_then(|pool| pool.stamp().cloned())
         };
         Ok(match stamp {
-            Some(Stamp::Adopted(_)) if is_new => Some(definition.space(range)),
-            Some(Stamp::Adopted(space)) => Some(space),
-            _ => None,
+            None => Place::Pool,
+            Some(Stamp::Adopted(_)) if is_new => Place::Blocks(definition.space(range)),
+            Some(Stamp::Adopted(space)) => Place::Blocks(space),
+            Some(Stamp::New | Stamp::Moving) => Place::Moving,
         })
     }
 
@@ -323,7 +359,7 @@ impl<A: Objects> Guest<A> {
     fn are_in(&self, ranges: &[(String, Range)], definition: &Definition) -> Result<bool, Failure> {
         let paths = self.pool_paths(definition);
         for (path, (space, range)) in paths.iter().zip(ranges) {
-            if self.space(path, definition, range)?.as_ref() != Some(space) {
+            if self.place(path, definition, range)?.space().as_ref() != Some(space) {
                 return Ok(false);
             }
         }

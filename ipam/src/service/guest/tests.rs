@@ -10,6 +10,7 @@ use super::super::Api as _;
 use super::super::tests::turns::{self, Fate, Next};
 use super::super::tests::{Server, TIMES, lost, patched};
 use super::*;
+use crate::guest::pool::RETURNING;
 use crate::store::tests::disk;
 use crate::wire::Pod;
 
@@ -739,6 +740,39 @@ fn node_gives_addresses_of_its_slice_alone_and_frees_those_of_its_former_program
     cluster.patch(&place, &stamp).unwrap();
     let error = machine.add("web", &sliced).unwrap_err();
     assert!(error.contains("take node_slice_size out"), "{error}");
+}
+
+#[test]
+fn pod_that_waits_for_a_return_gets_its_address_once_the_pool_gives_addresses() {
+    let cluster = Arc::new(Cluster::default());
+    let minute = Duration::from_mins(1);
+    let times = Times {
+        moving: minute,
+        patience: minute,
+        ..TIMES
+    };
+    let machine = Machine::with_times(&cluster, times);
+    machine.make_pool(&small());
+    let pool = pool_path(&used(&small()));
+    let stamp = json!([{"op": "add", "path": "/metadata/labels", "value": {STAMP: RETURNING}}]);
+    cluster.patch(&pool, &stamp).unwrap();
+    cluster.requests();
+    thread::scope(|scope| {
+        let adding = scope.spawn(|| machine.add("web", &small()));
+        // The first read finds the stamp, and further ones look whether it is gone.
+        let mut reads = 0;
+        while reads < 3 {
+            let requests = cluster.requests();
+            reads += requests
+                .iter()
+                .filter(|one| one.starts_with("get 10.0.0.0"))
+                .count();
+            thread::yield_now();
+        }
+        let open = json!([{"op": "remove", "path": "/metadata/labels"}]);
+        cluster.patch(&pool, &open).unwrap();
+        assert_eq!(adding.join().unwrap().unwrap(), "10.0.0.1/29");
+    });
 }
 
 fn used(ipam: &Value) -> Use {
