@@ -250,6 +250,27 @@ pub struct Seen {
 
 /// Moves the addresses of all pools into blocks.
 pub async fn adopt(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
+    while_others_write(async || adopt_once(cluster, order).await).await
+}
+
+/// Moves the addresses of blocks back into the pools.
+pub async fn give_back(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
+    while_others_write(async || give_back_once(cluster, order).await).await
+}
+
+/// Runs a command, again while something changes that it has read: requests of a command that was ended are made up to a minute later.
+async fn while_others_write(command: impl AsyncFn() -> Outcome<Report>) -> Outcome<Report> {
+    let mut outcome = command().await;
+    for _ in 1..ATTEMPTS {
+        if !matches!(outcome, Err(MoveError::Changed(_))) {
+            break;
+        }
+        outcome = command().await;
+    }
+    outcome
+}
+
+async fn adopt_once(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
     let run = &Run::begin(cluster).await?;
     if order.is_meant {
         renew(run).await?;
@@ -359,8 +380,7 @@ async fn reopen(run: &Run<'_, impl Cluster>, order: Order, seen: &Seen) -> Outco
     Ok(report)
 }
 
-/// Moves the addresses of blocks back into the pools.
-pub async fn give_back(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
+async fn give_back_once(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
     let run = &Run::begin(cluster).await?;
     run.begins(Step::Read);
     let seen = run.seen().await.map_err(MoveError::Cluster)?;
@@ -799,15 +819,15 @@ async fn close(run: &Run<'_, impl Cluster>) -> Outcome<usize> {
                 Mode::Closed(_) => {}
             }
         }
-        if closures.is_empty() && !is_held {
-            return Ok(count);
-        }
-        // What has changed is read again.
+        let mut refused = 0;
         for (step, patches) in [(Step::Share as fn(_) -> _, wishes), (Step::Close, closures)] {
             if !patches.is_empty() {
                 run.begins(step(patches.len()));
-                put(run, &[], &patches).await?;
+                refused += put(run, &[], &patches).await?;
             }
+        }
+        if refused == 0 && !is_held {
+            return Ok(count);
         }
         run.look_again().await;
     }

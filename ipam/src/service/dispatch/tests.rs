@@ -529,6 +529,28 @@ fn two_runs_at_the_same_time_leave_no_pool_open_beside_one_in_blocks() {
 }
 
 #[test]
+fn run_begins_again_when_an_ended_one_has_changed_what_it_has_read() {
+    let moved = Moved::new();
+    let world = &moved.world;
+    moved.add("a", &range()).unwrap();
+    world.namespaces.set_fate(1, 0);
+    ready(mover::adopt(world, MEANT)).unwrap_err();
+    let turns = turns::Turns::new(1);
+    thread::scope(|scope| {
+        let _end = turns.until_dropped();
+        turns.start(scope, 0, || moved.adopt());
+        while turns.next() == [Next::Read] {
+            turns.go(0, Fate::Made);
+        }
+        world.namespaces.land();
+        while turns.next() != [Next::Nothing] {
+            turns.go(0, Fate::Made);
+        }
+    });
+    assert_eq!(world.owners(), ["pool/a/net1"]);
+}
+
+#[test]
 fn pods_are_read_again_where_their_entries_are_others() {
     let moved = Moved::new();
     for pod in ["a", "b", "c"] {
