@@ -20,57 +20,70 @@ use crate::{
     test_env::TestEnv,
 };
 
-const VALUES: &str = "\
-ipam: {enabled: true}
-publish: labels
-definitionSelectors: {enabled: true}
-";
+const VALUES: &str = "ipam: {enabled: true}\npublish: labels\n";
+/// What Kubernetes has from this minor version on.
+const SELECTORS: (u32, &str) = (36, "definitionSelectors: {enabled: true}\n");
 /// Pods of each node.
 const PODS: usize = 5;
 
 impl DistroCluster {
     /// Switches the value on; pods of all nodes get different addresses of one range, whose use everybody can see.
     pub(super) fn addresses(&self, env: &TestEnv, report: &mut Report) -> Checked {
-        report.check("with ipam.enabled pods of all nodes share a range", || {
-            self.apply(&[config(self.server().distro.chart, VALUES)])?;
-            let lan = json!({
-                "cniVersion": "1.0.0", "type": "macvlan", "master": "eth0", "mode": "bridge",
-                "ipam": {"type": "multus-ipam", "subnet": "10.88.0.0/24"},
-            });
-            self.apply(&[objects::network("lan", &lan)])?;
-            let mut names = Vec::new();
-            let mut pods = Vec::new();
-            for member in self.workers()? {
-                for number in 0..PODS {
-                    let name = format!("lan-{number}-{}", member.node.name);
-                    pods.push(objects::pod(&name, &member.node.name, Some("lan")));
-                    names.push(name);
+        let has_selectors =
+            report.check("with ipam.enabled pods of all nodes share a range", || {
+                let has_selectors = self.minor_version()? >= SELECTORS.0;
+                let selectors = if has_selectors { SELECTORS.1 } else { "" };
+                let values = format!("{VALUES}{selectors}");
+                self.apply(&[config(self.server().distro.chart, &values)])?;
+                let lan = json!({
+                    "cniVersion": "1.0.0", "type": "macvlan", "master": "eth0", "mode": "bridge",
+                    "ipam": {"type": "multus-ipam", "subnet": "10.88.0.0/24"},
+                });
+                self.apply(&[objects::network("lan", &lan)])?;
+                let mut names = Vec::new();
+                let mut pods = Vec::new();
+                for member in self.workers()? {
+                    for number in 0..PODS {
+                        let name = format!("lan-{number}-{}", member.node.name);
+                        pods.push(objects::pod(&name, &member.node.name, Some("lan")));
+                        names.push(name);
+                    }
                 }
-            }
-            self.apply(&pods)?;
-            let mut given = BTreeSet::new();
-            for name in &names {
-                let inside = self.ensure_interfaces(name, &["eth0", "net1"])?;
-                given.extend(inside["net1"].iter().cloned());
-            }
-            ensure!(given.len() == names.len(), "{names:?} have {given:?}");
-            let kubectl =
-                KubectlPlugin::new(env, &self.server().node, self.server().distro.kubeconfig);
-            let (status, table) = kubectl.json(&["ipam"], "")?;
-            let row = table.to_string();
-            ensure!(status == 0 && row.contains("10.88.0.0/24"), "{table}");
-            let (status, findings) = kubectl.json(&["ipam", "check"], "")?;
-            ensure!(status == 0, "{findings}");
-            self.delete(&names)?;
-            self.all_free()
-        })?;
+                self.apply(&pods)?;
+                let mut given = BTreeSet::new();
+                for name in &names {
+                    let inside = self.ensure_interfaces(name, &["eth0", "net1"])?;
+                    given.extend(inside["net1"].iter().cloned());
+                }
+                ensure!(given.len() == names.len(), "{names:?} have {given:?}");
+                let kubectl =
+                    KubectlPlugin::new(env, &self.server().node, self.server().distro.kubeconfig);
+                let (status, table) = kubectl.json(&["ipam"], "")?;
+                let row = table.to_string();
+                ensure!(status == 0 && row.contains("10.88.0.0/24"), "{table}");
+                let (status, findings) = kubectl.json(&["ipam", "check"], "")?;
+                ensure!(status == 0, "{findings}");
+                self.delete(&names)?;
+                self.all_free()?;
+                Ok(has_selectors)
+            })?;
         report.check("the pod of a StatefulSet has its address again", || {
             self.sticky_pod()
         })?;
-        report.check(
-            "a pod gets the selector of its definition, and waits for the node that has the network",
-            || self.selected_node(),
-        )
+        let selected = "a pod gets the selector of its definition, and waits for the node that has the network";
+        if has_selectors {
+            return report.check(selected, || self.selected_node());
+        }
+        report.not_run(selected, "this Kubernetes has no MutatingAdmissionPolicy");
+        Ok(())
+    }
+
+    fn minor_version(&self) -> anyhow::Result<u32> {
+        let version = self.get("/version")?;
+        let minor = version["minor"]
+            .as_str()
+            .and_then(|minor| minor.parse().ok());
+        minor.with_context(|| format!("the version of the API server is {version}"))
     }
 
     /// The definition selects Nodes by the label that the daemons publish, and the API server gives the selector to the pod.
