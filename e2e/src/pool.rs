@@ -51,6 +51,23 @@ pub(crate) fn all<J: Copy + Send, T: Send>(
     outcomes.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
+/// Calls `work` on all jobs at once, each on a thread of its own, and returns the outcomes in the order of the jobs.
+pub(crate) fn at_once<J: Send, T: Send>(
+    jobs: impl IntoIterator<Item = J>,
+    work: impl Fn(J) -> anyhow::Result<T> + Sync,
+) -> anyhow::Result<Vec<T>> {
+    thread::scope(|scope| {
+        let work = &work;
+        let jobs = jobs.into_iter();
+        let workers: Vec<_> = jobs.map(|job| scope.spawn(move || work(job))).collect();
+        let outcomes = workers.into_iter().map(|worker| {
+            let outcome = worker.join();
+            outcome.map_err(|_| anyhow::anyhow!("a thread panicked"))?
+        });
+        outcomes.collect()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -27,6 +27,7 @@ use self::{
 use crate::{
     control_plane::tcp_proxy::Condition,
     options::Options,
+    pool,
     programs::{Module, Needs},
     report::{CheckFailed, Report, say},
     sh,
@@ -73,6 +74,10 @@ const LIVING: usize = 192;
 const AT_ONCE: usize = 4;
 /// Of a check of its own.
 const MANY_NODES: u8 = 50;
+/// The addresses of the range there.
+const ADDRESSES: usize = 253;
+/// So many bytes has a shared block whose addresses are all in use.
+const SHARED_BLOCK: usize = 10_000;
 /// The first stream of random numbers of the containers; those below are of machines and faults.
 const CONTAINERS: u32 = 1_000;
 /// So many seconds are clocks ahead.
@@ -279,10 +284,8 @@ fn many_networks(fleet: &Fleet) -> anyhow::Result<()> {
 
 /// Lets all nodes take every address of a range at once.
 fn all_of_a_range(fleet: &Fleet) -> anyhow::Result<()> {
-    let next = AtomicUsize::new(0);
-    let given = std::sync::Mutex::new(BTreeSet::new());
     let begin = Instant::now();
-    let mut times = take_all(fleet, &next, &given, 125, AT_ONCE, &small())?;
+    let mut times = take_all(fleet, 125, AT_ONCE, &small())?;
     let total = begin.elapsed().as_millis();
     times.sort_unstable();
     say(&format!(
@@ -302,70 +305,95 @@ fn all_of_a_range(fleet: &Fleet) -> anyhow::Result<()> {
     free_all(fleet)
 }
 
-/// Lets all nodes take so many addresses at once. Returns how long each took.
+/// Lets all nodes take so many addresses at once, each node `at_once` of them. Returns how long each took.
 fn take_all(
     fleet: &Fleet,
-    next: &AtomicUsize,
-    given: &std::sync::Mutex<BTreeSet<String>>,
     count: usize,
     at_once: usize,
     ipam: &Value,
 ) -> anyhow::Result<Vec<Duration>> {
-    thread::scope(|scope| {
-        let all = fleet
-            .members
-            .iter()
-            .flat_map(|member| vec![member; at_once]);
-        let takers: Vec<_> = all
-            .map(|member| {
-                scope.spawn(move || {
-                    let mut times = Vec::new();
-                    loop {
-                        let pod = next.fetch_add(1, Ordering::Relaxed);
-                        if pod >= count {
-                            return anyhow::Ok(times);
-                        }
-                        let begin = Instant::now();
-                        let address = add(member, &format!("all-{pod}"), ipam)?;
-                        times.push(begin.elapsed());
-                        let is_new = given
-                            .lock()
-                            .expect("no thread panics")
-                            .insert(address.clone());
-                        ensure!(is_new, "{address} was given twice");
-                    }
-                })
-            })
-            .collect();
-        let mut times = Vec::new();
-        for taker in takers {
-            let joined = taker.join();
-            times.extend(joined.map_err(|_| anyhow::anyhow!("a thread panicked"))??);
-        }
-        Ok(times)
+    let given = std::sync::Mutex::new(BTreeSet::new());
+    let members = fleet.members.iter();
+    let takers = members.flat_map(|member| vec![member; at_once]);
+    timed(count, takers, |member, number| {
+        let address = add(member, &format!("all-{number}"), ipam)?;
+        let is_new = given
+            .lock()
+            .expect("no thread panics")
+            .insert(address.clone());
+        ensure!(is_new, "{address} was given twice");
+        Ok(())
     })
 }
 
-/// Measures the ADDs of many nodes that request all addresses of a shared range at once: the first ones, and later ones.
+/// Lets clients do something so many times, all at once. Returns how long each took.
+fn timed<C: Copy + Send>(
+    count: usize,
+    clients: impl IntoIterator<Item = C>,
+    act: impl Fn(C, usize) -> anyhow::Result<()> + Sync,
+) -> anyhow::Result<Vec<Duration>> {
+    let next = AtomicUsize::new(0);
+    let times = pool::at_once(clients, |client| {
+        let mut times = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count {
+                return Ok(times);
+            }
+            let begin = Instant::now();
+            act(client, number)?;
+            times.push(begin.elapsed());
+        }
+    })?;
+    Ok(times.concat())
+}
+
+/// Measures the ADDs of many nodes that request all addresses of a shared range at once, the first ones and later ones, beside as many changes
+/// of other objects by as many clients.
 fn many_nodes(env: &TestEnv) -> anyhow::Result<()> {
     let fleet = Fleet::new(env, MANY_NODES)?;
     let range = json!({"type": "multus-ipam", "subnet": "10.30.0.0/24"});
+    let floor = changes(&fleet)?;
     for round in ["first", "later"] {
-        let (next, given) = (AtomicUsize::new(0), std::sync::Mutex::default());
-        let begin = Instant::now();
-        let mut times = take_all(&fleet, &next, &given, 253, 1, &range)?;
-        let total = begin.elapsed().as_millis();
-        times.sort_unstable();
-        let within = |percent: usize| times[times.len() * percent / 100].as_millis();
-        say(&format!(
-            "        {round}: 253 addresses in {total} ms, half of them within {} ms each, 99 of 100 within {} ms",
-            within(50),
-            within(99)
-        ));
+        let times = take_all(&fleet, ADDRESSES, 1, &range)?;
+        let ratio = told(&format!("{round} addresses"), times) / floor;
+        say(&format!("        that is {ratio:.2} times the floor"));
         free_all(&fleet)?;
         until_free(&fleet)?;
     }
     Ok(())
+}
+
+/// Lets a client for each node change an object of its own, as large as a shared block. Returns in how many seconds 99 of 100 changes were made.
+fn changes(fleet: &Fleet) -> anyhow::Result<f64> {
+    let path = "/api/v1/namespaces/default/configmaps";
+    let names: Vec<_> = (0..MANY_NODES)
+        .map(|number| format!("own-{number}"))
+        .collect();
+    for name in &names {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name}, "data": {"slots": "x".repeat(SHARED_BLOCK)}});
+        fleet.api().request("POST", path, &object)?;
+    }
+    let times = timed(ADDRESSES, &names, |name, number| {
+        let change = json!({"data": {"owner": number.to_string()}});
+        let own = format!("{path}/{name}");
+        fleet.api().request("PATCH", &own, &change).map(drop)
+    })?;
+    Ok(told("changes of own objects", times))
+}
+
+/// Prints how long each of these took. Returns within how many seconds 99 of 100 were done.
+fn told(what: &str, mut times: Vec<Duration>) -> f64 {
+    times.sort_unstable();
+    let within = |percent: usize| times[times.len() * percent / 100];
+    say(&format!(
+        "        {} {what}: half of them within {} ms each, 99 of 100 within {} ms",
+        times.len(),
+        within(50).as_millis(),
+        within(99).as_millis()
+    ));
+    within(99).as_secs_f64()
 }
 
 fn free_all(fleet: &Fleet) -> anyhow::Result<()> {
@@ -379,9 +407,7 @@ fn free_all(fleet: &Fleet) -> anyhow::Result<()> {
 
 fn shared_on_demand(fleet: &Fleet) -> anyhow::Result<()> {
     // 1,021 addresses in 32 blocks, of which nodes hold 24: the last ones are those of others.
-    let next = AtomicUsize::new(0);
-    let given = std::sync::Mutex::new(BTreeSet::new());
-    take_all(fleet, &next, &given, 1_021, AT_ONCE, &large())?;
+    take_all(fleet, 1_021, AT_ONCE, &large())?;
     ensure!(
         matches!(fleet.members[2].add("full", &large())?, Outcome::Refused(_)),
         "the range is used up"

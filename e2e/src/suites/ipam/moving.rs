@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     control_plane::objects,
+    pool,
     report::{CheckFailed, Report, say},
     sh::{self, words},
     test_env::TestEnv,
@@ -138,19 +139,10 @@ impl Moving<'_> {
             self.fleet.control.apply(&self.fleet.server, &objects)?;
             pods.extend(names.into_iter().map(|name| (number, name)));
         }
-        thread::scope(|scope| {
-            let workers = (0..self.fleet.members.len()).map(|number| {
-                let own = pods.iter().filter(move |(on, _)| *on == number);
-                scope.spawn(move || {
-                    own.enumerate().try_for_each(|(at, (_, pod))| {
-                        add(&self.fleet.members[number], pod, &range(at)).map(drop)
-                    })
-                })
-            });
-            let workers: Vec<_> = workers.collect();
-            workers.into_iter().try_for_each(|worker| {
-                let outcome = worker.join();
-                outcome.map_err(|_| anyhow::anyhow!("a thread panicked"))?
+        pool::at_once(0..self.fleet.members.len(), |number| {
+            let mut own = pods.iter().filter(|(on, _)| *on == number).enumerate();
+            own.try_for_each(|(at, (_, pod))| {
+                add(&self.fleet.members[number], pod, &range(at)).map(drop)
             })
         })?;
         Ok(pods)
