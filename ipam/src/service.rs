@@ -223,6 +223,8 @@ struct State {
     settle_due: Option<Instant>,
     lists: Lists,
     conflicts: Conflicts,
+    /// The blocks in which a thread frees slots.
+    swept: BTreeSet<String>,
     /// The number of answers about blocks that this node has something of.
     answers: u64,
 }
@@ -249,6 +251,8 @@ struct Take<'a> {
     has_asked_for_nodes: bool,
     has_asked_for_claims: bool,
     has_swept: bool,
+    /// Slots whose use has ended were freed first, since they were many.
+    has_caught_up: bool,
     /// Until when a block is awaited that another node is to share, and which.
     wanted: Option<(Instant, String)>,
     /// The blocks that others were asked to share, and how many of them were not shared in time.
@@ -382,6 +386,7 @@ impl<A: Api> Service<A> {
                 has_asked_for_nodes: false,
                 has_asked_for_claims: false,
                 has_swept: false,
+                has_caught_up: false,
                 wanted: None,
                 asked: BTreeSet::new(),
                 silent: 0,

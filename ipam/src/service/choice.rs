@@ -20,6 +20,10 @@ use crate::request::{Id, Own, want};
 /// Blocks of a range of up to so many addresses are shared from the start.
 const SMALL: u128 = 256;
 
+/// So many slots of this node whose use has ended wait at most for being freed while it takes others: pods that come and go would else take
+/// all of them, and requests that find no free slot would leave the API server no time for those that free some.
+const MOST_ENDED: usize = 16;
+
 /// So many holders may leave a pod without an answer until it fails.
 const SILENT: u32 = 2;
 
@@ -70,6 +74,12 @@ impl State {
         if let Some(step) = held {
             return step;
         }
+        if !std::mem::replace(&mut take.has_caught_up, true) {
+            let ended = self.ended_entries(take).map(|entry| entry.ended.len());
+            if ended.sum::<usize>() >= MOST_ENDED {
+                return Step::Sweep(self.ended(take));
+            }
+        }
         let total: u128 = take.list.iter().map(Range::block_count).sum();
         let is_small = is_claimed || take.list.iter().map(Range::count).sum::<u128>() <= SMALL;
         if !is_small && !take.is_listed && !take.has_tried {
@@ -118,11 +128,16 @@ impl State {
         Step::Full(self.text(take, times))
     }
 
-    /// Returns the blocks of this ADD in which slots of this node are to be freed, and those that are to be let go.
-    fn ended(&self, take: &Take<'_>) -> Vec<String> {
+    /// Returns the blocks of this ADD in which slots of this node are to be freed.
+    fn ended_entries(&self, take: &Take<'_>) -> impl Iterator<Item = &Entry> {
         let entries = self.entries.values();
-        let ended = entries
-            .filter(|entry| !entry.ended.is_empty() && take.slots(&entry.space, entry.block) != 0);
+        entries
+            .filter(|entry| !entry.ended.is_empty() && take.slots(&entry.space, entry.block) != 0)
+    }
+
+    /// Returns the names of these blocks, and of those that are to be let go.
+    fn ended(&self, take: &Take<'_>) -> Vec<String> {
+        let ended = self.ended_entries(take);
         let known = self.known.iter();
         let deleted = known
             .filter(|(_, block)| block.is_deleted && take.slots(&block.space, block.block) != 0);

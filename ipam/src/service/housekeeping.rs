@@ -18,6 +18,26 @@ use crate::request::{Id, Own, report};
 /// So often a block is tried to be given back that others write at the same time.
 const ATTEMPTS: u32 = 5;
 
+/// A thread frees slots of a block until this is dropped.
+struct Sweep<'a, A: Api> {
+    service: &'a Service<A>,
+    name: &'a str,
+}
+
+impl<'a, A: Api> Sweep<'a, A> {
+    fn begin(service: &'a Service<A>, name: &'a str) -> Option<Self> {
+        let is_first = service.lock().swept.insert(name.to_owned());
+        is_first.then_some(Self { service, name })
+    }
+}
+
+impl<A: Api> Drop for Sweep<'_, A> {
+    fn drop(&mut self) {
+        self.service.lock().swept.remove(self.name);
+        self.service.turned.notify_all();
+    }
+}
+
 impl<A: Api> Service<A> {
     /// Does what is due. Returns when there is more to do, or `None` when nothing is.
     pub fn work(&self) -> Option<Duration> {
@@ -34,11 +54,16 @@ impl<A: Api> Service<A> {
         let (mut unconfirmed, mut wanted) = (Vec::new(), Vec::new());
         {
             let mut state = self.lock();
-            let State { known, entries, .. } = &mut *state;
+            let State {
+                known,
+                entries,
+                swept,
+                ..
+            } = &mut *state;
             let deleted = known.iter().filter(|(_, known)| known.is_deleted);
             unused.extend(deleted.map(|(name, _)| name.clone()));
             for (name, entry) in entries {
-                let is_pending = entry.node.pending.is_some();
+                let is_pending = entry.node.pending.is_some() || swept.contains(name);
                 if entry.sweep_due.is_some_and(|due| due <= now) && !is_pending {
                     sweeps.push(name.clone());
                 }
@@ -88,6 +113,7 @@ impl<A: Api> Service<A> {
             known,
             entries,
             settle_due,
+            swept,
             ..
         } = &mut *state;
         for (name, entry) in entries.iter_mut() {
@@ -97,7 +123,7 @@ impl<A: Api> Service<A> {
         }
         let due = entries
             .values()
-            .filter(|entry| entry.node.pending.is_none())
+            .filter(|entry| entry.node.pending.is_none() && !swept.contains(&entry.name))
             .flat_map(|entry| {
                 [
                     entry.sweep_due,
@@ -116,9 +142,12 @@ impl<A: Api> Service<A> {
         }
     }
 
-    /// Frees the slots of owners whose use has ended.
+    /// Frees the slots of owners whose use has ended, unless another thread is about to.
     pub(super) fn sweep(&self, name: &str) -> Result<(), Failure> {
         let own = self.own()?;
+        let Some(_sweep) = Sweep::begin(self, name) else {
+            return Ok(());
+        };
         let mut has_read = false;
         loop {
             let (request, over, is_done) = {

@@ -589,6 +589,22 @@ fn small_range_serves_as_many_pods_as_it_has_addresses() {
 }
 
 #[test]
+fn pods_that_come_and_go_do_not_use_up_a_range_whose_slots_are_still_to_be_freed() {
+    let server = Server::with_nodes(&["a"]);
+    let machine = Machine::new(&server, "a");
+    // Nothing is freed in between but by the ADDs.
+    for pod in 0..100 {
+        machine
+            .add(&pod.to_string(), &ipam("10.30.0.0/25"))
+            .unwrap();
+        machine.del(&pod.to_string());
+    }
+    let names = server.names();
+    let owned: usize = names.iter().map(|name| server.owned(name)).sum();
+    assert!(owned <= 16, "{owned} slots wait for being freed");
+}
+
+#[test]
 fn range_is_used_up_by_nodes_that_compete() {
     let nodes = ["a", "b", "c"];
     for (subnet, count) in [("10.40.0.0/25", 125), ("10.41.0.0/23", 509)] {
