@@ -46,7 +46,7 @@ struct Load {
     /// Containers of a node that ask at the same time.
     at_once: usize,
     given: usize,
-    /// Of so many containers one is of the small range and one of a pool, where all nodes change one object.
+    /// Of so many containers one is of the small range, one of the large one and one of a pool, where all nodes change the same objects.
     kinds: u32,
     /// `break_things` draws each fault by a number below this one.
     faults: u32,
@@ -96,13 +96,18 @@ pub(crate) fn kind_of_claims() -> anyhow::Result<Value> {
     Ok(serde_yaml::from_str(include_str!("ipam/ipamclaims.yaml"))?)
 }
 
-/// A range that is shared from the start, and one of blocks that nodes hold.
+/// A range that is shared from the start, and two of blocks that nodes hold: one is used up before things fail, after which its blocks are
+/// shared.
 fn small() -> Value {
     json!({"type": "multus-ipam", "subnet": "10.30.0.0/25"})
 }
 
 fn large() -> Value {
     json!({"type": "multus-ipam", "subnet": "10.20.0.0/22"})
+}
+
+fn held() -> Value {
+    json!({"type": "multus-ipam", "space": "held", "subnet": "10.20.0.0/22"})
 }
 
 pub(crate) fn run(
@@ -525,7 +530,8 @@ fn come_and_go(
         let (name, ipam) = match random.below(load.kinds) {
             0 => ("small", small()),
             1 => ("pool", guest::pool()),
-            _ => ("large", large()),
+            2 => ("large", large()),
+            _ => ("held", held()),
         };
         let boot = history.boot(&member.node.name);
         if name == "pool" {
