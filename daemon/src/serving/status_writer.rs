@@ -134,8 +134,8 @@ pub async fn resend(service: Arc<Service>) {
     let mut searches = Searches::default();
     loop {
         let searching = Arc::clone(&service);
-        let searched = task::spawn_blocking(move || search(&searching)).await;
-        let met_locked = searched.unwrap_or_else(|error| {
+        let outcome = task::spawn_blocking(move || search(&searching)).await;
+        let met_locked = outcome.unwrap_or_else(|error| {
             warn!(%error, "the search for pending network statuses ended early");
             false
         });
