@@ -361,7 +361,7 @@ fn many_nodes(env: &TestEnv) -> anyhow::Result<()> {
     let floor = changes(&fleet)?;
     for round in ["first", "later"] {
         let times = take_all(&fleet, ADDRESSES, 1, &range)?;
-        let ratio = told(&format!("{round} addresses"), times) / floor;
+        let ratio = print_times(&format!("{round} addresses"), times) / floor;
         say(&format!("        that is {ratio:.2} times the floor"));
         free_all(&fleet)?;
         until_free(&fleet)?;
@@ -385,11 +385,11 @@ fn changes(fleet: &Fleet) -> anyhow::Result<f64> {
         let own = format!("{path}/{name}");
         fleet.api().request("PATCH", &own, &change).map(drop)
     })?;
-    Ok(told("changes of own objects", times))
+    Ok(print_times("changes of own objects", times))
 }
 
-/// Prints how long each of these took. Returns within how many seconds 99 of 100 were done.
-fn told(what: &str, mut times: Vec<Duration>) -> f64 {
+/// Prints within which times half of the requests and 99 of 100 were answered. Returns the second one in seconds.
+fn print_times(what: &str, mut times: Vec<Duration>) -> f64 {
     times.sort_unstable();
     let within = |percent: usize| times[times.len() * percent / 100];
     say(&format!(
