@@ -223,8 +223,8 @@ struct State {
     settle_due: Option<Instant>,
     lists: Lists,
     conflicts: Conflicts,
-    /// The blocks in which a thread frees slots.
-    swept: BTreeSet<String>,
+    /// The blocks in which a thread frees slots, and since when.
+    swept: HashMap<String, Instant>,
     /// The number of answers about blocks that this node has something of.
     answers: u64,
 }

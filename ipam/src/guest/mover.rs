@@ -82,7 +82,7 @@ pub enum Step {
     /// Pools are stamped.
     Stamp(usize),
     WriteBlocks(usize),
-    /// Nodes are asked to share their blocks.
+    /// Nodes are asked to share so many of their blocks.
     Share(usize),
     Close(usize),
     RemoveBlocks(usize),

@@ -25,9 +25,16 @@ struct Sweep<'a, A: Api> {
 }
 
 impl<'a, A: Api> Sweep<'a, A> {
+    /// Begins, or waits until the thread that frees slots of the block already has ended, and returns `None`.
     fn begin(service: &'a Service<A>, name: &'a str) -> Option<Self> {
-        let is_first = service.lock().swept.insert(name.to_owned());
-        is_first.then_some(Self { service, name })
+        let mut state = service.lock();
+        let Some(&other) = state.swept.get(name) else {
+            state.swept.insert(name.to_owned(), Instant::now());
+            return Some(Self { service, name });
+        };
+        let is_same = |state: &mut State| state.swept.get(name) == Some(&other);
+        drop(service.turned.wait_while(state, is_same));
+        None
     }
 }
 
@@ -54,16 +61,11 @@ impl<A: Api> Service<A> {
         let (mut unconfirmed, mut wanted) = (Vec::new(), Vec::new());
         {
             let mut state = self.lock();
-            let State {
-                known,
-                entries,
-                swept,
-                ..
-            } = &mut *state;
+            let State { known, entries, .. } = &mut *state;
             let deleted = known.iter().filter(|(_, known)| known.is_deleted);
             unused.extend(deleted.map(|(name, _)| name.clone()));
             for (name, entry) in entries {
-                let is_pending = entry.node.pending.is_some() || swept.contains(name);
+                let is_pending = entry.node.pending.is_some();
                 if entry.sweep_due.is_some_and(|due| due <= now) && !is_pending {
                     sweeps.push(name.clone());
                 }
@@ -113,7 +115,6 @@ impl<A: Api> Service<A> {
             known,
             entries,
             settle_due,
-            swept,
             ..
         } = &mut *state;
         for (name, entry) in entries.iter_mut() {
@@ -123,7 +124,7 @@ impl<A: Api> Service<A> {
         }
         let due = entries
             .values()
-            .filter(|entry| entry.node.pending.is_none() && !swept.contains(&entry.name))
+            .filter(|entry| entry.node.pending.is_none())
             .flat_map(|entry| {
                 [
                     entry.sweep_due,
@@ -142,7 +143,7 @@ impl<A: Api> Service<A> {
         }
     }
 
-    /// Frees the slots of owners whose use has ended, unless another thread is about to.
+    /// Frees the slots of owners whose use has ended, or waits until another thread has freed them or has failed to.
     pub(super) fn sweep(&self, name: &str) -> Result<(), Failure> {
         let own = self.own()?;
         let Some(_sweep) = Sweep::begin(self, name) else {

@@ -10,7 +10,7 @@ use std::thread;
 
 use serde_json::{Map, json};
 
-use self::turns::{Fate, Next};
+use self::turns::{Fate, Next, Turns};
 use super::*;
 use crate::store::tests::disk;
 use crate::wire::Pod;
@@ -602,6 +602,38 @@ fn pods_that_come_and_go_do_not_use_up_a_range_whose_slots_are_still_to_be_freed
     let names = server.names();
     let owned: usize = names.iter().map(|name| server.owned(name)).sum();
     assert!(owned <= 16, "{owned} slots wait for being freed");
+}
+
+#[test]
+fn add_of_a_full_range_waits_for_the_thread_that_frees_its_slots() {
+    let server = Server::with_nodes(&["a"]);
+    let machine = Machine::new(&server, "a");
+    let lan = ipam("10.30.0.0/29");
+    let pods: Vec<_> = (1..=5).map(|pod| pod.to_string()).collect();
+    for pod in &pods {
+        machine.add(pod, &lan).unwrap();
+    }
+    for pod in &pods {
+        machine.del(pod);
+    }
+    let turns = Turns::new(1);
+    thread::scope(|scope| {
+        let _end = turns.until_dropped();
+        let work = turns.start(scope, 0, || machine.work());
+        while turns.next() != [Next::Write] {
+            turns.go(0, Fate::Made);
+        }
+        // Nothing is written before the first slot is freed.
+        let add = scope.spawn(|| machine.add("6", &lan));
+        while !machine.service.lock().active.contains_key(&attachment("6")) {
+            thread::yield_now();
+        }
+        while turns.next() != [Next::Nothing] {
+            turns.go(0, Fate::Made);
+        }
+        work.join().unwrap();
+        add.join().unwrap().unwrap();
+    });
 }
 
 #[test]
