@@ -1,4 +1,5 @@
-//! The runs of cargo that make a release share the crates that they build: a third of the work of a release depends on it.
+//! Runs of cargo share the crates that they build: those that make a release, where a third of the work depends on it, and those that test
+//! everything and build the tools.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,6 +9,9 @@ use std::{
 
 /// The packages of each run whose crates the others can use.
 const RUNS: [&[&str]; 3] = [&["daemon", "distro"], &["kubectl"], &["airgap"]];
+
+/// Stands for all packages.
+const WORKSPACE: &str = "--workspace";
 
 /// Crates by the edges of the graph that lead to them: those in programs that most others depend on, with the types of the Kubernetes API,
 /// which are the largest, and those below our own libraries; and that of most procedural macros.
@@ -38,7 +42,7 @@ const SHARED: [(&str, &[&str]); 2] = [
     ("normal,build", &["syn"]),
 ];
 
-/// Returns the features of each crate by its name and version.
+/// Returns the features of each crate, by its name and version, that cargo builds for these packages.
 fn features(packages: &[&str], edges: &str) -> BTreeMap<String, BTreeSet<String>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let root = root.parent().expect("xtask is in the workspace");
@@ -46,7 +50,10 @@ fn features(packages: &[&str], edges: &str) -> BTreeMap<String, BTreeSet<String>
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["tree", "--locked", "--prefix=none", "--format={p}|{f}"]);
     cargo.args(["--target=x86_64-unknown-linux-musl", "--edges", edges]);
-    cargo.args(packages.iter().flat_map(|package| ["--package", package]));
+    cargo.args(packages.iter().map(|package| match *package {
+        WORKSPACE => package.to_string(),
+        package => format!("--package={package}"),
+    }));
     let output = cargo.current_dir(root).output().expect("cargo runs");
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{error}");
@@ -84,5 +91,19 @@ fn crates_have_the_same_features_in_every_run() {
             }
         }
         assert_eq!(compared.len(), shared.len(), "{compared:?}");
+    }
+}
+
+#[test]
+fn tools_are_built_of_the_crates_that_tests_have() {
+    let tests = features(&[WORKSPACE], "normal,build,dev");
+    for tool in ["e2e", "xtask"] {
+        for (name, features) in features(&[tool], "normal,build") {
+            let theirs = &tests[&name];
+            assert!(
+                features.is_subset(theirs),
+                "{name} of {tool} has {features:?}, and of all tests {theirs:?}: add what is missing to `tools` in features/Cargo.toml"
+            );
+        }
     }
 }
