@@ -4,7 +4,7 @@ use std::{env, panic::resume_unwind, path::Path, thread};
 
 use anyhow::Context as _;
 use clap::ValueEnum;
-use xshell::{Shell, cmd};
+use xshell::cmd;
 
 use crate::{
     arch::Arch,
@@ -109,15 +109,13 @@ fn change(args: &Args) -> anyhow::Result<()> {
         linted.and(dist)
     })?;
     for suite in suites {
-        let runs: &[&[&str]] = match suite {
-            e2e::Suite::K3s => &[&["--case", "life"], &["--case", "charts"]],
-            // The case with the kernel's WireGuard is the night's.
-            e2e::Suite::Vpn => &[&["--case", "tailscale"], &["--case", "wireguard"]],
-            _ => &[&[]],
+        // Their other cases are the night's.
+        let words: &[&str] = match suite {
+            e2e::Suite::K3s => &["--case", "life"],
+            e2e::Suite::Vpn => &["--case", "tailscale"],
+            _ => &[],
         };
-        for words in runs {
-            e2e::one(&project, suite, &dist, args.install, words)?;
-        }
+        e2e::one(&project, suite, &dist, args.install, words)?;
     }
     e2e::one(
         &project,
@@ -189,13 +187,7 @@ fn long(install: bool) -> anyhow::Result<()> {
     one(e2e::Suite::Upgrade, &[])?;
     one(e2e::Suite::Whereabouts, &[])?;
     one(e2e::Suite::Kubevirt, &[])?;
-    if has_wireguard()? {
-        one(e2e::Suite::Vpn, &["--case", WIREGUARD])?;
-    } else {
-        ui::note(&format!(
-            "not run: e2e vpn --case {WIREGUARD}, because this machine's kernel makes no link of kind wireguard"
-        ));
-    }
+    one(e2e::Suite::Vpn, &[])?;
     if let Some(k3s) = env::var_os(e2e::K3S) {
         one(e2e::Suite::K3s, &[])?;
         let is_dir = Path::new(&k3s).is_dir();
@@ -212,16 +204,6 @@ fn long(install: bool) -> anyhow::Result<()> {
     }
     one(e2e::Suite::Cosign, &[])?;
     one(e2e::Suite::Scale, &[])
-}
-
-/// The case that needs WireGuard in the machine's kernel.
-const WIREGUARD: &str = "wireguard-kernel";
-
-/// Returns whether this machine's kernel makes links of WireGuard.
-fn has_wireguard() -> anyhow::Result<bool> {
-    let shell = Shell::new()?;
-    let probe = cmd!(shell, "unshare --net ip link add probe type wireguard");
-    Ok(probe.quiet().ignore_stderr().run().is_ok())
 }
 
 fn emulated(arch: Arch, install: bool) -> anyhow::Result<()> {
