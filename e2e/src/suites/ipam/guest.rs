@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::{
     CLEAN_WITHIN, add, fails,
     fleet::{Fleet, Member},
+    note_new,
 };
 use crate::{
     report::{CheckFailed, Report, say},
@@ -105,14 +106,6 @@ fn plugin(fleet: &Fleet) -> anyhow::Result<()> {
 /// Lets nodes take addresses of one pool at once, and on two of them the reference's program, whose DELs are then done by both.
 fn both(fleet: &Fleet) -> anyhow::Result<()> {
     let given = Mutex::new(BTreeSet::new());
-    let note = |address: String| {
-        let is_new = given
-            .lock()
-            .expect("no thread panics")
-            .insert(address.clone());
-        ensure!(is_new, "{address} was given twice");
-        Ok(())
-    };
     let ipam = common();
     let members = &fleet.members[..NODES];
     // The time of all ADDs of daemons, and of those of the reference's program with the tries that failed.
@@ -127,23 +120,23 @@ fn both(fleet: &Fleet) -> anyhow::Result<()> {
         let mut workers = Vec::new();
         for (number, member) in members.iter().enumerate() {
             for worker in 0..2 {
-                let (note, ipam, timed, ours) = (&note, &ipam, &timed, &ours);
+                let (given, ipam, timed, ours) = (&given, &ipam, &timed, &ours);
                 workers.push(scope.spawn(move || {
                     (0..OF_WORKER).try_for_each(|at| {
                         let pod = format!("guest-{number}-{worker}-{at}");
-                        note(timed(ours, &|| add(member, &pod, ipam))?)
+                        note_new(given, &timed(ours, &|| add(member, &pod, ipam))?)
                     })
                 }));
             }
         }
         for (number, member) in members.iter().take(2).enumerate() {
-            let (note, ipam, timed, theirs) = (&note, &ipam, &timed, &theirs);
+            let (given, ipam, timed, theirs) = (&given, &ipam, &timed, &theirs);
             workers.push(scope.spawn(move || {
                 (0..OF_REFERENCE).try_for_each(|at| {
                     let pod = of_reference(number, at);
-                    note(timed(theirs, &|| {
-                        reference(member, &fleet.reference, &pod, ipam)
-                    })?)
+                    let address =
+                        timed(theirs, &|| reference(member, &fleet.reference, &pod, ipam))?;
+                    note_new(given, &address)
                 })
             }));
         }

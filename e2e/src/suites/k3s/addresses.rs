@@ -1,4 +1,5 @@
-//! What values of the chart switch on, on a real distro: pods of all nodes share a range, and a pod lands on the node that has its network.
+//! Two values of the chart on a real distro: with `ipam.enabled` pods of all nodes share a range, and with `publish: labels` a pod lands on the
+//! node that has its network.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +22,7 @@ use crate::{
 };
 
 const VALUES: &str = "ipam: {enabled: true}\npublish: labels\n";
-/// What Kubernetes has from this minor version on.
+/// The minor version of Kubernetes from which on the API server gives selectors of definitions, and the value for it.
 const SELECTORS: (u32, &str) = (36, "definitionSelectors: {enabled: true}\n");
 /// Pods of each node.
 const PODS: usize = 5;

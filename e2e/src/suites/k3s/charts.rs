@@ -113,8 +113,7 @@ pub(super) fn manifest(name: &str) -> String {
     format!("{DATA}/server/manifests/{name}")
 }
 
-/// Returns a HelmChartConfig with these values.
-/// Returns the object by which administrators set values of a chart.
+/// Returns a HelmChartConfig with these values, the object by which administrators set those of a chart.
 pub(in crate::suites) fn config(chart: &str, values: &str) -> Value {
     json!({
         "apiVersion": "helm.cattle.io/v1", "kind": "HelmChartConfig",
