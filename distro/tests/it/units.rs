@@ -4,10 +4,11 @@ use std::{
     fs,
     os::unix::{
         fs::{PermissionsExt as _, symlink},
-        net::UnixListener,
+        net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
     process::Output,
+    thread,
 };
 
 use node::{
@@ -361,12 +362,17 @@ fn remove_deletes_the_files_of_a_daemon_that_ended_with_its_distro() {
     install();
     // A daemon that serves is not of the distro that is gone.
     fs::create_dir_all(node.at("/run/multus")).unwrap();
-    let socket = UnixListener::bind(node.at("/run/multus/multus.sock")).unwrap();
+    let path = node.at("/run/multus/multus.sock");
+    let socket = UnixListener::bind(&path).unwrap();
     let error = error(&node.remove(&[]));
     assert!(error.contains("no unit of K3s or RKE2"), "{error}");
     assert!(node.at(files[0]).exists() && node.at(files[1]).exists());
 
     drop(socket);
+    // A process that another test starts has the socket as well until its program runs.
+    while UnixStream::connect(&path).is_ok() {
+        thread::yield_now();
+    }
     let output = node.remove(&[]);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(
