@@ -22,7 +22,7 @@ use crate::{
     host::{
         dir_watch::{DirectoryWatch, changed_or_never},
         links::LinkWatch,
-        node_features,
+        node_features::{self, FeatureFiles},
         node_resources::{self, Resources},
     },
     networks::{
@@ -74,7 +74,7 @@ pub async fn run(parts: Parts) {
     };
     let target = match publish {
         Publish::None => return,
-        Publish::Features => Target::Files,
+        Publish::Features => Target::Files(FeatureFiles::new(Arc::clone(&parts.reconciler.root))),
         Publish::Labels => Target::Node(NodeLabels::follow(&cluster, &parts.node)),
         Publish::Resources => Target::Kubelet(Resources::new(
             Arc::clone(&parts.reconciler.root),
@@ -118,7 +118,7 @@ fn remove_old(reconciler: &NodeReconciler) {
 
 /// Where labels are published.
 enum Target {
-    Files,
+    Files(FeatureFiles),
     Node(NodeLabels),
     /// As resources with the same names.
     Kubelet(Resources),
@@ -275,9 +275,8 @@ impl Publisher {
         let labels = publication::labels(networks);
         match &mut self.target {
             // Not on another thread, whose write could come after the end of this task.
-            Target::Files => {
-                let files = publication::feature_files(&labels);
-                let written = node_features::write(&self.parts.reconciler.root, &files);
+            Target::Files(files) => {
+                let written = files.set(&publication::feature_files(&labels));
                 written.map_err(|error| error.to_string())
             }
             Target::Kubelet(resources) => {
@@ -338,7 +337,8 @@ impl Target {
     /// Returns once somebody else has changed what is published.
     async fn changed(&mut self) {
         match self {
-            Self::Files | Self::Kubelet(_) => std::future::pending().await,
+            Self::Files(files) => files.tell().await,
+            Self::Kubelet(_) => std::future::pending().await,
             // The follower never ends.
             Self::Node(node) => drop(node.known.changed().await),
         }

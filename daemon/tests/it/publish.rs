@@ -6,6 +6,8 @@ use std::{
         fs::{PermissionsExt, symlink},
         net::UnixListener,
     },
+    path::Path,
+    time::Duration,
 };
 
 use api::node_labels::PREFIX;
@@ -166,6 +168,23 @@ fn features_are_a_file_that_goes_with_the_option() {
     let uninstalled = node.command().arg("uninstall").output().unwrap();
     assert!(uninstalled.status.success(), "{uninstalled:?}");
     assert!(!file.exists());
+}
+
+#[test]
+fn reader_of_features_that_is_deaf_for_a_second_hears_of_a_change_afterwards() {
+    let node = node("features");
+    node.install_plugin("bridge");
+    define(&node, "lan");
+    let _daemon = node.start().ready();
+    until_in_file(&node, &["lan"]);
+    let dir = node.path(FEATURES);
+    let modified = |path: &Path| fs::metadata(path).unwrap().modified().unwrap();
+    let end = modified(&dir.join("multus-rs")) + Duration::from_secs(1);
+    wait_for("the change", || (modified(&dir) > end).then_some(()));
+    wait_for("nothing but the file", || {
+        let files = fs::read_dir(&dir).unwrap().count();
+        (files == 1).then_some(())
+    });
 }
 
 #[test]
