@@ -91,11 +91,16 @@ fn text(report: &Report<'_>) -> String {
     }
     let _ = writeln!(text, "{}\n", summary(report));
     let rows = report.networks.iter().map(|one| {
-        let addresses = ranges_of(report, &one.name).map(|row| {
+        let shared = ranges_of(report, &one.name).map(|row| {
             let free = row.free.map_or_else(|| "?".to_owned(), grouped);
             format!("{} used, {free} free", grouped(row.used.into()))
         });
-        let addresses: Vec<_> = addresses.collect();
+        let of_nodes = one.node_ranges.iter().map(|range| {
+            let (used, free) = (grouped(range.used), grouped(range.free));
+            let node = range.node.iter().map(|node| format!(" on {node}"));
+            format!("{used} used, {free} free{}", node.collect::<String>())
+        });
+        let addresses: Vec<_> = shared.chain(of_nodes).collect();
         vec![
             one.name.clone(),
             one.plugins.join("+"),

@@ -11,7 +11,7 @@ use cmdline::counted;
 
 use super::{
     attachments, drawing,
-    model::{Finding, Network, Node, OnNode, Pod, Report, Request},
+    model::{Finding, Network, Node, NodeRange, OnNode, Pod, Report, Request},
     ranges_of, served,
     vpn::VpnNode,
 };
@@ -423,7 +423,16 @@ fn network(page: &mut String, report: &Report<'_>, network: &Network, is_unfolde
     }
     put!(page, "</dl>\n");
     for row in ranges_of(report, &network.name) {
-        bar(page, row);
+        shared_range(page, row);
+    }
+    for range in &network.node_ranges {
+        let NodeRange { first, last, .. } = range;
+        let node = range.node.iter().map(|node| format!("; most on {node}"));
+        let (text, node) = (
+            format!("{first} to {last} of each node"),
+            node.collect::<String>(),
+        );
+        bar(page, &text, &node, (range.used, range.free));
     }
     if let Some(config) = &network.config {
         put!(page, "<pre>{}</pre>", escaped(config));
@@ -461,30 +470,29 @@ fn within<'a>(name: &'a str, namespace: &str) -> &'a str {
     rest.and_then(|rest| rest.strip_prefix('/')).unwrap_or(name)
 }
 
-/// Draws how much of a range is in use.
-fn bar(page: &mut String, row: &Row) {
-    let free = row.free.unwrap_or_default();
-    let all = free + u128::from(row.used);
-    let share = u128::from(row.used) * 100 / all.max(1);
+fn shared_range(page: &mut String, row: &Row) {
+    let range = row.range.as_deref().unwrap_or_default();
     let space = match row.space.as_str() {
         "" => String::new(),
         space => format!(" in space {space}"),
     };
-    let text = format!(
-        "{}{space}: {} used, {} free",
-        row.range.as_deref().unwrap_or_default(),
-        grouped(row.used.into()),
-        grouped(free)
-    );
     let holders = match holders(row) {
         holders if holders.is_empty() => holders,
         holders => format!("; {holders}"),
     };
+    let count = (row.used.into(), row.free.unwrap_or_default());
+    bar(page, &format!("{range}{space}"), &holders, count);
+}
+
+/// Draws how much of a range is used, and free.
+fn bar(page: &mut String, range: &str, more: &str, (used, free): (u128, u128)) {
+    let share = used * 100 / used.saturating_add(free).max(1);
+    let text = format!("{range}: {} used, {} free", grouped(used), grouped(free));
     put!(
         page,
         "<p>{}<span class=\"soft\">{}</span></p><div class=\"bar\" aria-hidden=\"true\"><i style=\"width:{share}%\"></i></div>\n",
         escaped(&text),
-        escaped(&holders)
+        escaped(more)
     );
 }
 

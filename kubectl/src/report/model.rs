@@ -1,9 +1,13 @@
 //! Decides what a report says: a function over a snapshot of the cluster. The JSON output is its result.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use api::{cause::Cause as FailureCause, network_report::Verdict, options, time::rfc3339, version};
 use cmdline::counted;
+use cni::config::NetworkConfig;
 use plan::netconf::Netconf;
 use plugins::config::{What, needs};
 use serde::Serialize;
@@ -96,6 +100,19 @@ pub(super) struct Network {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) config: Option<String>,
     pub(super) nodes: Vec<OnNode>,
+    /// The ranges of which each node gives by itself; none in a report of one namespace, which does not know all pods.
+    pub(super) node_ranges: Vec<NodeRange>,
+}
+
+/// How much of a range a node has given that has given most of it.
+#[derive(Debug, Serialize)]
+pub(super) struct NodeRange {
+    pub(super) first: IpAddr,
+    pub(super) last: IpAddr,
+    /// `None` when no pod has an address of the range.
+    pub(super) node: Option<String>,
+    pub(super) used: u128,
+    pub(super) free: u128,
 }
 
 #[derive(Debug, Serialize)]
@@ -441,7 +458,6 @@ fn shown_networks(
         let plugins = config.iter().flat_map(|config| &config.plugins);
         let mut vlans = plugins.filter_map(|one| one.value.get("vlanId").or(one.value.get("vlan")));
         shown.push(Network {
-            name,
             plugins: validate::plugins(nad, netconf),
             ipam: validate::ipam_types(nad, netconf),
             links: config.map(|config| links(config)).unwrap_or_default(),
@@ -449,13 +465,47 @@ fn shown_networks(
             keys: keys(&nad.config),
             config: is_full.then(|| nad.config.clone()),
             nodes,
+            node_ranges: config
+                .filter(|_| snapshot.namespace.is_none())
+                .map(|config| node_ranges(config, &name, pods))
+                .unwrap_or_default(),
+            name,
         });
     }
     shown
 }
 
+/// Returns the ranges of which each node gives by itself, with what its pods have of them.
+fn node_ranges(config: &NetworkConfig, network: &str, pods: &[Pod]) -> Vec<NodeRange> {
+    let ranges = plugins::config::ranges(config).into_iter();
+    ranges
+        .map(|range| {
+            let mut used = BTreeMap::<&str, u128>::new();
+            for pod in pods {
+                let rows = pod.additional().filter(|(_, row)| row.network == network);
+                let addresses = rows.flat_map(|(_, row)| &row.addresses);
+                let given = addresses.filter(|address| {
+                    plugins::config::parse_address(address)
+                        .is_some_and(|address| range.contains(address))
+                });
+                *used.entry(&pod.status.node).or_default() += given.count() as u128;
+            }
+            let most = used.into_iter().filter(|(_, used)| *used > 0);
+            let most = most.max_by_key(|(_, used)| *used);
+            let used = most.map_or(0, |(_, used)| used);
+            NodeRange {
+                first: range.first(),
+                last: range.last(),
+                node: most.map(|(node, _)| node.to_owned()),
+                used,
+                free: range.count().saturating_sub(used),
+            }
+        })
+        .collect()
+}
+
 /// Returns the names of the links that the plugins build on or move.
-fn links(config: &cni::config::NetworkConfig) -> Vec<String> {
+fn links(config: &NetworkConfig) -> Vec<String> {
     let links = needs(config)
         .into_iter()
         .filter_map(|need| match need.what {

@@ -99,7 +99,17 @@ impl Range {
         self.last
     }
 
-    /// Returns whether the address is one that the range may hand out.
+    /// Returns how many addresses the range may hand out.
+    pub fn count(&self) -> u128 {
+        let [first, last] = [self.first, self.last].map(|address| match address {
+            IpAddr::V4(address) => address.to_bits().into(),
+            IpAddr::V6(address) => address.to_bits(),
+        });
+        let gateways = u128::from(self.contains(self.gateway));
+        (last - first).saturating_add(1) - gateways
+    }
+
+    /// Returns whether the address is one that the range may hand out, or its gateway.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.subnet.contains(address) && self.first <= address && address <= self.last
     }
