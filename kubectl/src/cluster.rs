@@ -302,6 +302,12 @@ impl Cluster {
         Ok(info.git_version)
     }
 
+    /// Returns whether the API server says that it has a kind in a group and version.
+    pub(crate) async fn has_kind(&self, group_version: &str, kind: &str) -> bool {
+        let kinds = self.client.list_api_group_resources(group_version).await;
+        kinds.is_ok_and(|kinds| kinds.resources.iter().any(|one| one.kind == kind))
+    }
+
     async fn get(
         &self,
         kind: &ApiResource,

@@ -73,7 +73,7 @@ pub(crate) async fn run(
         read_files(&args.filename, options.namespace.as_deref())?
     };
     let (choice, values) = choose_chart(&snapshot, explicit.as_ref());
-    let rendering = helm::render(&choice, &values.explicit, snapshot.version()).await;
+    let rendering = helm::render(&choice, &values.explicit, &snapshot).await;
     let outcome = decide(&mut snapshot, explicit.as_ref(), rendering);
     let report = report(&snapshot, outcome);
     output.print(&report, || text(&report))?;

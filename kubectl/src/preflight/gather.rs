@@ -57,6 +57,8 @@ pub(super) async fn read(cluster: &Cluster, with_values: bool) -> anyhow::Result
     let group = ("helm.cattle.io", "v1");
     list(cluster, &mut snapshot, group, "HelmChart", "helmcharts").await;
     snapshot.kubernetes = cluster.version().await.ok();
+    let [group_version, kind] = snapshot::BETA_POLICY;
+    snapshot.has_beta_policies = cluster.has_kind(group_version, kind).await;
     read_config_maps(cluster, &mut snapshot).await;
     read_releases(cluster, &mut snapshot, with_values).await;
     snapshot.drop_used_templates();

@@ -13,7 +13,10 @@ use tokio::{
     time::timeout,
 };
 
-use super::installation::Choice;
+use super::{
+    installation::Choice,
+    snapshot::{BETA_POLICY, ClusterSnapshot},
+};
 
 /// The time for Helm, which needs a second.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -33,13 +36,13 @@ pub(super) enum Rendering {
     Unknown(String),
 }
 
-/// Renders the chart with these values, for this version of Kubernetes.
+/// Renders the chart with these values, for the Kubernetes of this cluster.
 pub(super) async fn render(
     choice: &Choice,
     values: &Map<String, Value>,
-    kubernetes: Option<&str>,
+    cluster: &ClusterSnapshot,
 ) -> Rendering {
-    let output = timeout(PATIENCE, run(choice, values, kubernetes)).await;
+    let output = timeout(PATIENCE, run(choice, values, cluster)).await;
     match output {
         Ok(Ok(rendering)) => rendering,
         Ok(Err(error)) => Rendering::Unknown(cmdline::error_line(error.as_ref())),
@@ -50,7 +53,7 @@ pub(super) async fn render(
 async fn run(
     choice: &Choice,
     values: &Map<String, Value>,
-    kubernetes: Option<&str>,
+    cluster: &ClusterSnapshot,
 ) -> anyhow::Result<Rendering> {
     let dir = tempfile::tempdir().context("cannot write the chart for helm")?;
     let archive = dir.path().join("chart.tgz");
@@ -59,7 +62,10 @@ async fn run(
     let mut command = Command::new("helm");
     command.args(["template", &choice.release]).arg(&archive);
     command.args(["--namespace", &choice.namespace, "--values", "-"]);
-    command.args(["--kube-version", kubernetes.unwrap_or(KUBERNETES)]);
+    command.args(["--kube-version", cluster.version().unwrap_or(KUBERNETES)]);
+    if cluster.has_beta_policies {
+        command.args(["--api-versions", &BETA_POLICY.join("/")]);
+    }
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -11,6 +11,11 @@ use crate::{
     validate::KnownDefinitions,
 };
 
+/// Group, version and kind of policies that change objects, which API servers before 1.36 have where somebody has switched them on.
+pub(super) const BETA_POLICY: [&str; 2] = [
+    "admissionregistration.k8s.io/v1beta1",
+    "MutatingAdmissionPolicy",
+];
 /// The name of the CRD of definitions.
 pub(super) const CRD: &str = "network-attachment-definitions.k8s.cni.cncf.io";
 
@@ -38,6 +43,8 @@ pub(super) struct ClusterSnapshot {
     pub(super) uninstallable: BTreeSet<(String, String)>,
     /// The API server's version.
     pub(super) kubernetes: Option<String>,
+    /// Whether the API server has [`BETA_POLICY`].
+    pub(super) has_beta_policies: bool,
     /// Everything that could not be read, with the reasons.
     pub(super) unread: Vec<String>,
 }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::{
     answer, check,
@@ -27,6 +28,7 @@ case "$* $values" in
     exit 1 ;;
 template\ rke2-multus\ *.tgz\ --namespace\ kube-system\ --values\ -\ --kube-version\ v1.32.3+rke2r1\ *'"logLevel":"debug"'*)
     level=debug ;;
+*--api-versions\ admissionregistration.k8s.io/v1beta1/MutatingAdmissionPolicy*) level=panic ;;
 *) level=verbose ;;
 esac
 printf 'kind: ConfigMap\ndata:\n  daemon-config.json: |\n    {"logLevel":"%s"}\n---\nkind: DaemonSet\n' "$level"
@@ -100,6 +102,20 @@ fn preflight_with(server: &Cluster, args: &[&str], path: &str) -> (i32, Value) {
     (output.status.code().unwrap(), report)
 }
 
+/// Writes the Helm into a directory of its own.
+fn helm() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let helm = dir.path().join("helm");
+    fs::write(&helm, HELM).unwrap();
+    fs::set_permissions(&helm, fs::Permissions::from_mode(0o755)).unwrap();
+    dir
+}
+
+/// Returns a `PATH` that begins with this directory.
+fn path_with(dir: &TempDir) -> String {
+    format!("{}:{}", dir.path().display(), env::var("PATH").unwrap())
+}
+
 #[test]
 fn a_valid_cluster_exits_with_0() {
     let server = cluster(&json!([pod("cart", "storage")]), &[]);
@@ -137,11 +153,8 @@ fn failures_exit_with_1_and_changes_with_4() {
 fn values_of_the_release_are_read_unless_files_are_named() {
     let secret = json!({"metadata": {"name": "sh.helm.release.v1.rke2-multus.v1", "labels": {"version": "1"}}, "data": {"release": RELEASE}});
     let server = cluster(&json!([]), &[(SECRETS, 200, list(&json!([secret])))]);
-    let dir = tempfile::tempdir().unwrap();
-    let helm = dir.path().join("helm");
-    fs::write(&helm, HELM).unwrap();
-    fs::set_permissions(&helm, fs::Permissions::from_mode(0o755)).unwrap();
-    let path = format!("{}:{}", dir.path().display(), env::var("PATH").unwrap());
+    let dir = helm();
+    let path = path_with(&dir);
     let preflight = |args: &[&str]| preflight_with(&server, args, &path);
     let report = preflight(&[]);
     let refused = json!(["thickPlugin.enabled"]);
@@ -168,6 +181,22 @@ fn values_of_the_release_are_read_unless_files_are_named() {
     let list = write("list.yaml", "[1]");
     let output = server.run(&["preflight", "--values", &list]);
     is_refused(&output, "not a map of keys");
+}
+
+#[test]
+fn helm_hears_of_policies_that_the_cluster_has_as_a_beta() {
+    let policy = json!({"name": "mutatingadmissionpolicies", "singularName": "", "namespaced": false, "kind": "MutatingAdmissionPolicy", "verbs": []});
+    let group = "admissionregistration.k8s.io/v1beta1";
+    let kinds = json!({"kind": "APIResourceList", "groupVersion": group, "resources": [policy]});
+    let dir = helm();
+    for (others, level) in [
+        (&[(&*format!("/apis/{group}"), 200, kinds)][..], "panic"),
+        (&[], "verbose"),
+    ] {
+        let server = cluster(&json!([]), others);
+        let report = preflight_with(&server, &[], &path_with(&dir));
+        check(&report, 0, "/daemonConfig/logLevel", &json!(level));
+    }
 }
 
 #[test]
