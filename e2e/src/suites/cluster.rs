@@ -18,13 +18,14 @@ use std::path::Path;
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 
+use super::upgrade::published_release::{CRD_NAME, NAME};
 use crate::{
-    cluster::{Cluster, MIXED, Member},
+    cluster::{Cluster, MIXED, Member, RKE2_AND_K3S},
     control_plane::Components,
     node::{file_hashes::FileHashes, runtime::NodePlugins},
     pages::Reader,
     programs::{Module, Needs},
-    report::{Checked, Report, say},
+    report::{CheckFailed, Checked, Report, say},
     sh::{self, words},
     test_env::TestEnv,
 };
@@ -135,6 +136,31 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
 pub(crate) struct ClusterFixture<'a> {
     pub(crate) env: &'a TestEnv,
     pub(crate) cluster: Cluster,
+}
+
+impl<'a> ClusterFixture<'a> {
+    /// Starts two nodes whose only CNI plugins are those of the release, and installs it by Helm with a value. `prepare` runs before.
+    pub(super) fn installed(
+        env: &'a TestEnv,
+        value: &str,
+        prepare: impl FnOnce(&Cluster) -> anyhow::Result<()>,
+        report: &mut Report,
+    ) -> Result<Self, CheckFailed> {
+        let cluster = report.check(
+            "two nodes whose only CNI plugins are those of the release are Ready",
+            || Cluster::with(env, RKE2_AND_K3S, Components::All, NodePlugins::Release),
+        )?;
+        let fixture = Self { env, cluster };
+        report.check(&format!("Helm installs rke2-multus with {value}"), || {
+            let cluster = &fixture.cluster;
+            fixture.import()?;
+            prepare(cluster)?;
+            cluster.install(&env.chart(CRD_NAME)?, CRD_NAME, &[])?;
+            cluster.install(&env.chart(NAME)?, NAME, &["--set", value])?;
+            fixture.wait_until_ready(NAME)
+        })?;
+        Ok(fixture)
+    }
 }
 
 impl ClusterFixture<'_> {

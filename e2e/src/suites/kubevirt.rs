@@ -17,14 +17,11 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
 use self::virt_handler::VirtHandler;
-use super::{
-    cluster::ClusterFixture,
-    upgrade::published_release::{CRD_NAME, NAME},
-};
+use super::cluster::ClusterFixture;
 use crate::{
-    cluster::{Cluster, RKE2_AND_K3S},
-    control_plane::{Components, objects},
-    node::{inspect::nothing_left, runtime::NodePlugins},
+    cluster::Cluster,
+    control_plane::objects,
+    node::inspect::nothing_left,
     pages::Reader,
     programs::{Module, Needs, image::Image},
     report::{Checked, Report, say},
@@ -65,19 +62,8 @@ const PATIENCE: u64 = 15;
 const PAGE: &str = "docs/vms.md";
 
 pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
-    let cluster = report.check(
-        "two nodes whose only CNI plugins are those of the release are Ready",
-        || Cluster::with(env, RKE2_AND_K3S, Components::All, NodePlugins::Release),
-    )?;
-    let fixture = ClusterFixture { env, cluster };
-    report.check("Helm installs rke2-multus with hot plug", || {
-        fixture.import()?;
-        let cluster = &fixture.cluster;
-        cluster.install(&env.chart(CRD_NAME)?, CRD_NAME, &[])?;
-        let values = ["--set=dynamicNetworksController.enabled=true"];
-        cluster.install(&env.chart(NAME)?, NAME, &values)?;
-        fixture.wait_until_ready(NAME)
-    })?;
+    let hot_plug = "dynamicNetworksController.enabled=true";
+    let fixture = ClusterFixture::installed(env, hot_plug, |_| Ok(()), report)?;
     let handler = VirtHandler {
         cluster: &fixture.cluster,
         log: env.dir.join("log/virt-handler.log"),

@@ -11,16 +11,10 @@ use std::{
 use anyhow::{Context as _, ensure};
 use serde_json::json;
 
-use super::{
-    cluster::ClusterFixture,
-    faults::fresh_seed,
-    ipam::pool_kinds,
-    upgrade::published_release::{CRD_NAME, NAME},
-};
+use super::{cluster::ClusterFixture, faults::fresh_seed, ipam::pool_kinds};
 use crate::{
     cluster::{Cluster, RKE2_AND_K3S},
-    control_plane::Components,
-    node::runtime::{IMAGE, NodePlugins},
+    node::runtime::IMAGE,
     programs::{EditedTests, Module, Needs},
     report::{Checked, Report, say},
     sh,
@@ -91,21 +85,12 @@ pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
             Ok(())
         },
     )?;
-    let cluster = report.check(
-        "two nodes whose only CNI plugins are those of the release are Ready",
-        || Cluster::with(env, RKE2_AND_K3S, Components::All, NodePlugins::Release),
-    )?;
-    let fixture = ClusterFixture { env, cluster };
+    let pools = |cluster: &Cluster| {
+        let (server, kinds) = (cluster.server(), pool_kinds()?);
+        cluster.control.apply_text(server, &kinds)
+    };
+    let fixture = ClusterFixture::installed(env, "ipam.whereabouts=true", pools, report)?;
     let cluster = &fixture.cluster;
-    report.check("Helm installs rke2-multus with ipam.whereabouts", || {
-        fixture.import()?;
-        let server = cluster.server();
-        cluster.control.apply_text(server, &pool_kinds()?)?;
-        cluster.install(&env.chart(CRD_NAME)?, CRD_NAME, &[])?;
-        let values = ["--set=ipam.whereabouts=true"];
-        cluster.install(&env.chart(NAME)?, NAME, &values)?;
-        fixture.wait_until_ready(NAME)
-    })?;
     report.check(
         "its tests pass, without those of its own controllers",
         || {
