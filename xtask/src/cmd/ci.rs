@@ -71,14 +71,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 fn change(args: &Args) -> anyhow::Result<()> {
-    let since = args.since.clone();
-    test::run(&test::Args { since })?;
-    let lint = || {
-        lint::run(&lint::Args {
-            install: args.install,
-            arm: false,
-        })
-    };
     let project = Project::open()?;
     let touched = args.since.as_deref();
     let touched = touched
@@ -91,13 +83,22 @@ fn change(args: &Args) -> anyhow::Result<()> {
     let k3s = has_k3s().then_some(e2e::Suite::K3s);
     let suites = SUITES.into_iter().chain(k3s);
     let suites: Vec<_> = suites.filter(|&suite| is_touched(suite)).collect();
-    if suites.is_empty() && !is_touched(e2e::Suite::Bench) {
-        return lint();
-    }
-    let _builder = args
-        .install
+    let has_suites = !suites.is_empty() || is_touched(e2e::Suite::Bench);
+    // It builds while tests wait, which they do most of their time.
+    let _builder = (args.install && has_suites)
         .then(|| e2e::Builder::start(&project, &suites))
         .transpose()?;
+    let since = args.since.clone();
+    test::run(&test::Args { since })?;
+    let lint = || {
+        lint::run(&lint::Args {
+            install: args.install,
+            arm: false,
+        })
+    };
+    if !has_suites {
+        return lint();
+    }
     // Clippy and the release share no artifact, and neither keeps two cores busy to its end.
     let dist = thread::scope(|scope| {
         let dist = scope.spawn(|| e2e::dist_of(&project, None, args.install));
