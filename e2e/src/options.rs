@@ -45,6 +45,8 @@ pub(crate) enum Suite {
     Scale,
     /// Upgrade from the published chart and from upstream's manifests to ours, and back, under running pods
     Upgrade,
+    /// Node Feature Discovery makes labels of Nodes out of what daemons publish
+    Features,
     /// The end-to-end tests of whereabouts, on nodes whose daemons give the addresses of its pools
     Whereabouts,
     /// `KubeVirt`'s controller plugs networks into running machines and moves them

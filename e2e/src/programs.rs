@@ -43,6 +43,7 @@ pub(crate) enum Module {
     MirrorReader,
     /// Upstream Multus, which clusters move over from.
     Multus,
+    NodeFeatureDiscovery,
     Oras,
     Plugins,
     /// A program of ours with the libraries by which scanners read bills of materials.
@@ -102,6 +103,7 @@ impl Module {
             Self::Kubevirt => "kubevirt",
             Self::MirrorReader => "mirror-reader",
             Self::Multus => "multus",
+            Self::NodeFeatureDiscovery => "node-feature-discovery",
             Self::Oras => "oras",
             Self::Plugins => "plugins",
             Self::SbomReader => "sbom-reader",

@@ -8,6 +8,7 @@ mod cri;
 mod devices;
 mod discover;
 pub(crate) mod faults;
+mod features;
 mod ipam;
 mod k3s;
 mod kubevirt;
@@ -67,6 +68,7 @@ impl Suite {
             Self::Rke2 => &rke2::NEEDS,
             Self::Vpn => &vpn::NEEDS,
             Self::Upgrade => &upgrade::NEEDS,
+            Self::Features => &features::NEEDS,
             Self::Whereabouts => &whereabouts::NEEDS,
             Self::Kubevirt => &kubevirt::NEEDS,
             Self::Bench => options.needs(),
@@ -96,6 +98,7 @@ impl Suite {
             Self::Ipam => ipam::run(env, options, report),
             Self::Scale => scale::run(env, options, report),
             Self::Upgrade => upgrade::run(env, options, report),
+            Self::Features => features::run(env, report),
             Self::Whereabouts => whereabouts::run(env, report),
             Self::Kubevirt => kubevirt::run(env, report),
             Self::Bench => bench::run(env, &options.bench, options.peer.as_deref(), report),

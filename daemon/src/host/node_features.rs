@@ -21,7 +21,7 @@ const FILE: &str = "multus-rs";
 /// The name of a file without labels, which is made and removed; the worker reads no file whose name begins with a dot.
 const BELL: &str = ".multus-rs";
 /// After so long the worker hears of changes again.
-const DEAF: Duration = Duration::from_secs(2);
+const DEAF: Duration = Duration::from_millis(1500);
 
 /// The files, and when the worker is told of the last change.
 pub(crate) struct FeatureFiles {
@@ -55,7 +55,7 @@ impl FeatureFiles {
 
     /// Tells the worker of changes. It never returns, and may be dropped and called again.
     pub(crate) async fn tell(&mut self) {
-        while let Some(at) = self.tell_at {
+        if let Some(at) = self.tell_at {
             sleep_until(at).await;
             let bell = Path::new(DIR).join(BELL);
             let told = self.root.write_atomic(&bell, b"", 0o644);

@@ -15,6 +15,7 @@ use rustix::{
 /// Directories that each node has for itself: its own are mounted over the machine's.
 pub(crate) const DIRECTORIES: &[&str] = &[
     "/etc/cni",
+    "/etc/kubernetes",
     "/etc/rancher",
     "/opt/cni",
     "/srv",

@@ -186,6 +186,7 @@ fn long(install: bool) -> anyhow::Result<()> {
     one(e2e::Suite::Plugins, &["--long"])?;
     one(e2e::Suite::Rules, &["--old-kernel"])?;
     one(e2e::Suite::Upgrade, &[])?;
+    one(e2e::Suite::Features, &[])?;
     one(e2e::Suite::Whereabouts, &[])?;
     one(e2e::Suite::Kubevirt, &[])?;
     one(e2e::Suite::Vpn, &[])?;

@@ -51,7 +51,7 @@ impl ClusterFixture<'_> {
                 Ok(())
             },
         )?;
-        rare::follow(cluster, node)
+        rare::follow(cluster, node, rare::MOST)
     }
 
     /// Tries every other change with the certificate of the first node.

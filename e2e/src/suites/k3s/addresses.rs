@@ -108,7 +108,7 @@ impl DistroCluster {
         created("")?;
         let workers = self.workers()?;
         let last = workers.last().context("there are nodes")?;
-        rare::follow(self, &last.node)
+        rare::follow(self, &last.node, rare::MOST)
     }
 
     /// Deletes the pod of a `StatefulSet`, which gets its address again, and then the set, whose claim goes with it.
