@@ -10,6 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use crate::node::{Node, thread::spawn_server};
 
 /// The port of the proxy on the node's loopback, and that of the API server.
@@ -151,10 +153,8 @@ fn carry(shared: &Shared, from: &mut TcpStream, to: &mut TcpStream) -> io::Resul
     loop {
         match shared.now() {
             Condition::Refusing => return Ok(()),
-            Condition::Silent => {
-                shared.pause();
-                continue;
-            }
+            Condition::Silent if has_closed(from)? => return Ok(()),
+            Condition::Silent => continue,
             _ => {}
         }
         let count = match from.read(&mut buffer) {
@@ -169,7 +169,8 @@ fn carry(shared: &Shared, from: &mut TcpStream, to: &mut TcpStream) -> io::Resul
         while let Some((first, rest)) = left.split_first() {
             match shared.now() {
                 Condition::Refusing => return Ok(()),
-                Condition::Silent => shared.pause(),
+                Condition::Silent if has_closed(from)? => return Ok(()),
+                Condition::Silent => {}
                 Condition::Slow => {
                     thread::sleep(BYTE_DELAY);
                     to.write_all(&[*first])?;
@@ -182,4 +183,13 @@ fn carry(shared: &Shared, from: &mut TcpStream, to: &mut TcpStream) -> io::Resul
             }
         }
     }
+}
+
+/// Waits for the end of a stream whose bytes are not read, at most a tick. Returns whether it has come. Clients that give up are many while
+/// nothing is forwarded.
+fn has_closed(stream: &TcpStream) -> io::Result<bool> {
+    let mut fds = [PollFd::new(stream, PollFlags::RDHUP)];
+    let tick = Timespec::try_from(TICK).expect("a tick is short");
+    poll(&mut fds, Some(&tick))?;
+    Ok(!fds[0].revents().is_empty())
 }
