@@ -150,9 +150,16 @@ fn pump(shared: &Shared, mut from: TcpStream, mut to: TcpStream) {
 fn carry(shared: &Shared, from: &mut TcpStream, to: &mut TcpStream) -> io::Result<()> {
     from.set_read_timeout(Some(TICK))?;
     let mut buffer = [0; 1 << 14];
+    let mut has_forwarded = false;
     loop {
         match shared.now() {
             Condition::Refusing => return Ok(()),
+            // What a client has sent before it gave up arrives late.
+            Condition::Silent if has_forwarded => {
+                shared.pause();
+                continue;
+            }
+            // Without a handshake it has sent no request, and such connections would become more as long as the silence lasts.
             Condition::Silent if has_closed(from)? => return Ok(()),
             Condition::Silent => continue,
             _ => {}
@@ -165,12 +172,12 @@ fn carry(shared: &Shared, from: &mut TcpStream, to: &mut TcpStream) -> io::Resul
             }
             Err(error) => return Err(error),
         };
+        has_forwarded = true;
         let mut left = &buffer[..count];
         while let Some((first, rest)) = left.split_first() {
             match shared.now() {
                 Condition::Refusing => return Ok(()),
-                Condition::Silent if has_closed(from)? => return Ok(()),
-                Condition::Silent => {}
+                Condition::Silent => shared.pause(),
                 Condition::Slow => {
                     thread::sleep(BYTE_DELAY);
                     to.write_all(&[*first])?;
@@ -185,8 +192,7 @@ fn carry(shared: &Shared, from: &mut TcpStream, to: &mut TcpStream) -> io::Resul
     }
 }
 
-/// Waits for the end of a stream whose bytes are not read, at most a tick. Returns whether it has come. Clients that give up are many while
-/// nothing is forwarded.
+/// Waits for the end of a stream whose bytes are not read, at most a tick. Returns whether it has come.
 fn has_closed(stream: &TcpStream) -> io::Result<bool> {
     let mut fds = [PollFd::new(stream, PollFlags::RDHUP)];
     let tick = Timespec::try_from(TICK).expect("a tick is short");

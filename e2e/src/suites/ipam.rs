@@ -62,10 +62,10 @@ const SHORT: Load = Load {
     kinds: 3,
     faults: 12,
 };
-/// That of `--long`. With more at once the API server does not get ready beside them on two cores.
+/// That of `--long`.
 const LONG: Load = Load {
     nodes: 8,
-    at_once: 4,
+    at_once: 16,
     given: 100_000,
     kinds: 32,
     // Full disks, other clocks and Nodes that are made anew are each night's.
