@@ -20,12 +20,13 @@ const DIR: &str = "/etc/kubernetes/node-feature-discovery/features.d";
 const FILE: &str = "multus-rs";
 /// The name of a file without labels, which is made and removed; the worker reads no file whose name begins with a dot.
 const BELL: &str = ".multus-rs";
-/// After so long the worker hears of changes again.
+/// So long after a change the worker hears of changes again: its second, and some time for a busy node.
 const DEAF: Duration = Duration::from_millis(1500);
 
-/// The files, and when the worker is told of the last change.
+/// The files below the node's root, as this daemon writes them.
 pub(crate) struct FeatureFiles {
     root: Arc<Root>,
+    /// When their directory is to change once more, after a change that the worker may not have heard of.
     tell_at: Option<Instant>,
 }
 
@@ -53,13 +54,13 @@ impl FeatureFiles {
         Ok(())
     }
 
-    /// Tells the worker of changes. It never returns, and may be dropped and called again.
+    /// Changes the directory once more when that is due. It never returns, and may be dropped and called again.
     pub(crate) async fn tell(&mut self) {
         if let Some(at) = self.tell_at {
             sleep_until(at).await;
             let bell = Path::new(DIR).join(BELL);
-            let told = self.root.write_atomic(&bell, b"", 0o644);
-            if let Err(error) = told.and_then(|()| self.root.remove(&bell)) {
+            let changed = self.root.write_atomic(&bell, b"", 0o644);
+            if let Err(error) = changed.and_then(|()| self.root.remove(&bell)) {
                 warn!(%error, "Node Feature Discovery reads the new labels up to a minute later");
             }
             self.tell_at = None;
@@ -71,7 +72,7 @@ impl FeatureFiles {
 /// Removes the files.
 pub(crate) fn remove(root: &Root) {
     remove_from(root, 0);
-    // A daemon was killed while it told of a change.
+    // A daemon that was killed between making and removing this file has left it.
     let _ = root.remove(Path::new(DIR).join(BELL));
 }
 

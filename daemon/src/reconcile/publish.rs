@@ -334,7 +334,7 @@ impl Publisher {
 }
 
 impl Target {
-    /// Returns once somebody else has changed what is published.
+    /// Returns once somebody else has changed what is published. Meanwhile the readers of files are told of changes.
     async fn changed(&mut self) {
         match self {
             Self::Files(files) => files.tell().await,

@@ -82,7 +82,7 @@ pub enum Step {
     /// Pools are stamped.
     Stamp(usize),
     WriteBlocks(usize),
-    /// Nodes are asked to share so many of their blocks.
+    /// The holders of so many blocks are asked to share them.
     Share(usize),
     Close(usize),
     RemoveBlocks(usize),
