@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeSet, VecDeque},
-    process::{Command, Stdio},
+    ffi::OsString,
     sync::{
         Mutex,
         atomic::{AtomicBool, Ordering},
@@ -23,7 +23,7 @@ use crate::{
     control_plane::objects,
     pool,
     report::{CheckFailed, Report, say},
-    sh::{self, words},
+    sh,
     test_env::TestEnv,
 };
 
@@ -261,20 +261,18 @@ impl Moving<'_> {
         Ok(addresses.collect())
     }
 
-    fn command(&self, verb: &str) -> Command {
-        let program = self.env.program("kubectl-multus");
-        let mut command = self.fleet.server.command(program);
-        let kubeconfig = self.fleet.control.admin();
-        command.args(words!(
-            "ipam {verb} whereabouts --yes --output=json --kubeconfig"
-        ));
-        command.arg(kubeconfig);
-        command
+    /// Returns the arguments of kubectl-multus.
+    fn arguments(&self, verb: &str) -> Vec<OsString> {
+        let words = format!("ipam {verb} whereabouts --yes --output=json --kubeconfig");
+        let words = words.split(' ').map(OsString::from);
+        words.chain([self.fleet.control.admin().into()]).collect()
     }
 
     /// Runs the command, prints when its steps began, and returns its answer.
     fn run(&self, verb: &str) -> anyhow::Result<Value> {
-        let output = sh::output(&mut self.command(verb), b"")?;
+        let program = self.env.program("kubectl-multus");
+        let mut command = self.fleet.server.command(program);
+        let output = sh::output(command.args(self.arguments(verb)), b"")?;
         let [steps, answer] = [output.stderr, output.stdout].map(String::from_utf8);
         let (steps, answer) = (steps?, answer?);
         ensure!(output.status.success(), "{verb}: {steps}{answer}");
@@ -284,16 +282,15 @@ impl Moving<'_> {
         Ok(serde_json::from_str(&answer)?)
     }
 
-    /// Runs the command and ends it after a moment.
+    /// Runs the command and kills it after a moment.
     fn interrupt(&self, verb: &str, after: Duration) -> anyhow::Result<()> {
-        let mut command = self.command(verb);
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        let mut child = command.spawn()?;
+        let program = self.env.program("kubectl-multus");
+        let server = &self.fleet.server;
+        let name = format!("{verb}-interrupted");
+        let service = server.serve(&name, program, |command| command.args(self.arguments(verb)))?;
         // The moment at which it is killed is the case.
         thread::sleep(after);
-        child.kill()?;
-        child.wait()?;
-        Ok(())
+        server.end(&service, "KILL")
     }
 
     fn adopt(&self, pods: &Pods) -> anyhow::Result<()> {
