@@ -12,7 +12,8 @@ pub(crate) struct CargoRun {
 }
 
 /// Separate runs, because cargo unites the features of all packages that it builds at once, and the nodes' programs must not get the
-/// features that the kubectl plugin and `multus-airgap` need on a workstation.
+/// features that the kubectl plugin and `multus-airgap` need on a workstation. These two share a run, in which one links while the other
+/// compiles.
 pub(crate) const CARGO_RUNS: &[CargoRun] = &[
     CargoRun {
         profile: "release",
@@ -24,11 +25,7 @@ pub(crate) const CARGO_RUNS: &[CargoRun] = &[
     },
     CargoRun {
         profile: "release",
-        programs: &[("kubectl", "kubectl-multus")],
-    },
-    CargoRun {
-        profile: "release",
-        programs: &[("airgap", "multus-airgap")],
+        programs: &[("kubectl", "kubectl-multus"), ("airgap", "multus-airgap")],
     },
 ];
 
@@ -40,11 +37,15 @@ pub(crate) const KUBECTL_BUDGET: u64 = 8_800_000;
 /// Bytes that the program for airgap archives may have, with TLS and HTTP in it.
 const AIRGAP_BUDGET: u64 = 8_000_000;
 
-/// Returns the run of cargo that builds a program.
-pub(crate) fn run_of(program: &str) -> anyhow::Result<&'static CargoRun> {
-    let has = |run: &&CargoRun| run.programs.iter().any(|(_, name)| *name == program);
-    let run = CARGO_RUNS.iter().find(has);
-    run.with_context(|| format!("no run of cargo builds {program}"))
+/// Returns a run of cargo that builds a program alone.
+pub(crate) fn run_of(program: &str) -> anyhow::Result<CargoRun> {
+    let mut runs = CARGO_RUNS.iter();
+    let found = runs.find_map(|&CargoRun { profile, programs }| {
+        let at = programs.iter().position(|(_, name)| *name == program)?;
+        let programs = &programs[at..=at];
+        Some(CargoRun { profile, programs })
+    });
+    found.with_context(|| format!("no run of cargo builds {program}"))
 }
 
 /// Returns the names of the programs, which are the same for every architecture.

@@ -164,8 +164,8 @@ pub(super) fn workstation_graph(
     project: &Project,
     workstation: Workstation,
 ) -> anyhow::Result<Graph> {
-    let run = std::slice::from_ref(programs::run_of(PROGRAM)?);
-    let graphs = run_graphs(project, workstations::Facts::of(workstation).triple, run)?;
+    let target = workstations::Facts::of(workstation).triple;
+    let graphs = run_graphs(project, target, &[programs::run_of(PROGRAM)?])?;
     let graph = graphs.into_values().next();
     graph.with_context(|| format!("cargo listed no crates for {}", workstation.name()))
 }
