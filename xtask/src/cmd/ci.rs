@@ -84,12 +84,17 @@ fn change(args: &Args) -> anyhow::Result<()> {
     let suites = SUITES.into_iter().chain(k3s);
     let suites: Vec<_> = suites.filter(|&suite| is_touched(suite)).collect();
     let has_suites = !suites.is_empty() || is_touched(e2e::Suite::Bench);
+    let test = test::Args {
+        since: args.since.clone(),
+    };
     // It builds while tests wait, which they do most of their time.
     let _builder = (args.install && has_suites)
-        .then(|| e2e::Builder::start(&project, &suites))
+        .then(|| {
+            test::build_with_e2e(&project, &test)?;
+            e2e::Builder::start(&project, &suites)
+        })
         .transpose()?;
-    let since = args.since.clone();
-    test::run(&test::Args { since })?;
+    test::run(&test)?;
     let lint = || {
         lint::run(&lint::Args {
             install: args.install,

@@ -126,11 +126,8 @@ pub(crate) fn one(
 pub(crate) struct Builder(Child);
 
 impl Builder {
+    /// Starts the build with e2e, which is built: others would wait for cargo's lock meanwhile.
     pub(crate) fn start(project: &Project, suites: &[Suite]) -> anyhow::Result<Self> {
-        // Before others wait for the lock that cargo has meanwhile.
-        let shell = project.shell()?;
-        let build = cmd!(shell, "cargo build --quiet --locked --package e2e");
-        build.quiet().run()?;
         let names = suites.iter().filter_map(Suite::to_possible_value);
         let mut command = Command::new("nice");
         command

@@ -20,25 +20,19 @@ const TEST_THREADS: &str = "RUST_TEST_THREADS";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
-    let packages = match &args.since {
-        None => vec!["--workspace".to_owned()],
-        Some(revision) => {
-            let touched = changes::since(&project, revision)?;
-            let suites = touched.suites.iter().map(String::as_str);
-            let suites = suites.collect::<Vec<_>>().join(" ");
-            if !suites.is_empty() {
-                ui::note(&format!("suites that this change touches: {suites}"));
-            }
-            if touched.packages.is_empty() {
-                ui::note("no test of a package reads what changed");
-                return Ok(());
-            }
-            let packages = touched.packages.into_iter();
-            packages
-                .map(|package| format!("--package={package}"))
-                .collect()
+    if let Some(revision) = &args.since {
+        let suites = changes::since(&project, revision)?.suites;
+        let suites = suites.iter().map(String::as_str).collect::<Vec<_>>();
+        if !suites.is_empty() {
+            let suites = suites.join(" ");
+            ui::note(&format!("suites that this change touches: {suites}"));
         }
-    };
+    }
+    let packages = packages(&project, args)?;
+    if packages.is_empty() {
+        ui::note("no test of a package reads what changed");
+        return Ok(());
+    }
     let shell = project.shell()?;
     let test = cmd!(shell, "cargo test --locked {packages...}");
     // Most tests wait for programs and for time limits, not for a processor.
@@ -48,4 +42,29 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     };
     test.quiet().run()?;
     Ok(())
+}
+
+/// Builds the tests, and e2e beside them: the last minute of its build is one thread.
+pub(crate) fn build_with_e2e(project: &Project, args: &Args) -> anyhow::Result<()> {
+    let packages = packages(project, args)?;
+    let shell = project.shell()?;
+    cmd!(
+        shell,
+        "cargo build --locked --bins --tests {packages...} --package e2e"
+    )
+    .quiet()
+    .run()?;
+    Ok(())
+}
+
+/// Returns the options of cargo that choose the packages to test: all of them, or those that a change touches.
+fn packages(project: &Project, args: &Args) -> anyhow::Result<Vec<String>> {
+    let Some(revision) = &args.since else {
+        return Ok(vec!["--workspace".to_owned()]);
+    };
+    let touched = changes::since(project, revision)?;
+    let packages = touched.packages.into_iter();
+    Ok(packages
+        .map(|package| format!("--package={package}"))
+        .collect())
 }
