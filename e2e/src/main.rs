@@ -18,9 +18,11 @@ mod sandbox;
 mod single_node;
 
 mod file_server;
+mod guest;
 mod http;
 mod kubectl_plugin;
 mod pages;
+mod plumbing;
 mod pool;
 mod report;
 mod sh;
@@ -141,7 +143,7 @@ fn test(arguments: &Arguments, dist: &Path) -> anyhow::Result<bool> {
         "suite {} runs images, which are for this machine's architecture; with --arch run service, netns, plugins, rules or faults",
         suite.name()
     );
-    let env = TestEnv::new(&suite.name(), dist, arch)?;
+    let env = TestEnv::new(&suite.name(), dist, arch, options.install)?;
     let _emulation = is_foreign
         .then(|| Emulation::start(arch, options.install))
         .transpose()?;

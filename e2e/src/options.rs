@@ -97,7 +97,7 @@ pub(crate) struct Options {
     /// k3s, rke2: write each case that passes into docs/contributing/distros.md
     #[arg(long)]
     pub(crate) record: bool,
-    /// chart: also a chart of each kind that was ever published, in every order; faults: ten times as many kills; ipam: a hundred times as many addresses, on eight nodes, and fifty nodes at once; plugins: fifty times as many, and the slow specs of dhcp; load: a runtime that is silent for two minutes; scale: idle for longer than a watch lasts
+    /// chart: also a chart of each kind that was ever published, in every order; faults: ten times as many kills, and a machine in a pod; ipam: a hundred times as many addresses, on eight nodes, and fifty nodes at once; plugins: fifty times as many, and the slow specs of dhcp; load: a runtime that is silent for two minutes; scale: idle for longer than a watch lasts
     #[arg(long)]
     pub(crate) long: bool,
     /// faults, plugins: repeat the random choices of the run that printed this seed
@@ -124,6 +124,8 @@ pub(crate) enum Part {
     Files,
     /// A wrong wall clock of the daemon
     Clock,
+    /// A thousand kills of the daemon beside a machine that runs in a pod; without a part only with --long
+    Guest,
 }
 
 #[derive(Debug, Default, clap::Args)]

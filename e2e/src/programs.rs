@@ -35,6 +35,8 @@ pub(crate) enum Module {
     DraDriver,
     /// A program of ours that runs flannel as K3s' agent does.
     Flanneld,
+    /// The Linux that guests start, a file of a module.
+    GuestKernel,
     Helm,
     Kubernetes,
     /// virt-controller, and a program of ours that prints the resource definitions of `KubeVirt`.
@@ -78,6 +80,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("ping", "iputils-ping"),
     ("qemu-aarch64-static", "qemu-user-static"),
     ("qemu-arm-static", "qemu-user-static"),
+    ("qemu-system-x86_64", "qemu-system-x86"),
     ("sysctl", "procps"),
     ("systemctl", "systemd"),
     ("unshare", "util-linux"),
@@ -98,6 +101,7 @@ impl Module {
             Self::Cosign => "cosign",
             Self::DraDriver => "dra-driver",
             Self::Flanneld => "flanneld",
+            Self::GuestKernel => "guest-kernel",
             Self::Helm => "helm",
             Self::Kubernetes => "kubernetes",
             Self::Kubevirt => "kubevirt",

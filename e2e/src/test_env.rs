@@ -30,13 +30,15 @@ pub(crate) struct TestEnv {
     pub(crate) whereabouts: PathBuf,
     /// The directory of `KubeVirt`'s programs.
     pub(crate) kubevirt: PathBuf,
+    /// Whether what is missing is installed.
+    pub(crate) install: bool,
     /// Held for the run: network namespaces have fixed names, so a machine has one run at a time.
     _lock: File,
 }
 
 impl TestEnv {
     /// Creates an empty directory for the suite, after other runs on this machine have ended.
-    pub(crate) fn new(suite: &str, dist: &Path, arch: &str) -> anyhow::Result<Self> {
+    pub(crate) fn new(suite: &str, dist: &Path, arch: &str, install: bool) -> anyhow::Result<Self> {
         let dist = fs::canonicalize(dist).with_context(|| {
             format!(
                 "{}: there is no release; `cargo xtask dist` builds one",
@@ -65,6 +67,7 @@ impl TestEnv {
             upstream: home.join("tools/multus"),
             whereabouts: home.join("tools/whereabouts/cmd"),
             kubevirt: home.join("tools/kubevirt"),
+            install,
             _lock: lock,
         })
     }

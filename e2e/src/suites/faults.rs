@@ -11,6 +11,7 @@ pub(crate) mod files;
 
 mod container;
 mod fixture;
+mod guest;
 mod outage;
 mod process_fault;
 pub(crate) mod random;
@@ -57,6 +58,9 @@ pub(crate) fn run(env: &TestEnv, options: &Options, report: &mut Report) -> Chec
     }
     if options.wants(Part::Clock) {
         clock::run(&fixture, report)?;
+    }
+    if options.part == Some(Part::Guest) || options.part.is_none() && options.long {
+        guest::run(env, &fixture, report)?;
     }
     Ok(())
 }

@@ -1,7 +1,6 @@
 //! Suite `kubevirt`: the controller of `KubeVirt` plugs networks into running machines, unplugs them and moves machines, on nodes with our
 //! release. A sleeping program is every guest, and a stub is virt-handler.
 
-mod plumbing;
 mod virt_handler;
 
 use std::{
@@ -21,8 +20,9 @@ use super::cluster::ClusterFixture;
 use crate::{
     cluster::Cluster,
     control_plane::objects,
-    node::inspect::nothing_left,
+    node::{Node, inspect::nothing_left},
     pages::Reader,
+    plumbing,
     programs::{Module, Needs, image::Image},
     report::{Checked, Report, say},
     sh::{self, words},
@@ -231,7 +231,7 @@ impl Suite<'_> {
         })
         .with_context(|| self.events())?;
         let pod = self.launcher()?;
-        let node = plumbing::of(self.cluster, &pod)?.node;
+        let node = plumbing::of(self.nodes(), &pod)?.node;
         let state = "/var/lib/cni/multus";
         let attached = node.run(&words!(
             "grep --recursive --files-with-matches {BINDING_PLUGIN} {state}"
@@ -273,7 +273,7 @@ impl Suite<'_> {
                 source == "domain, multus-status",
                 "the interface is of {source:?}"
             );
-            let pod = plumbing::of(self.cluster, &self.cluster.pod(name)?)?;
+            let pod = plumbing::of(self.nodes(), &self.cluster.pod(name)?)?;
             let renamed = format!("{}-nic", interface.trim_start_matches("pod"));
             let is_port =
                 |(link, bridge): &(String, String)| *link == renamed && bridge.starts_with("k6t-");
@@ -309,7 +309,7 @@ impl Suite<'_> {
 
     /// Fails while the machine's pod has a link with the name that `KubeVirt` gives an interface.
     fn ensure_no_plumbing(&self) -> anyhow::Result<()> {
-        let links = plumbing::of(self.cluster, &self.launcher()?)?.links()?;
+        let links = plumbing::of(self.nodes(), &self.launcher()?)?.links()?;
         let left = links.iter().find(|(name, _)| name.ends_with("-nic"));
         ensure!(left.is_none(), "the pod has {left:?}");
         Ok(())
@@ -372,7 +372,7 @@ impl Suite<'_> {
         }
         let nodes = [&source, &target].map(|pod| pod["spec"]["nodeName"].clone());
         ensure!(nodes[0] != nodes[1], "both pods are on {}", nodes[0]);
-        let left = plumbing::of(self.cluster, &source)?.node;
+        let left = plumbing::of(self.nodes(), &source)?.node;
         self.handler.end_launcher(objects::name(&source)?)?;
         nothing_left(left)?;
         sh::until(PATIENCE, "the machine has its interface again", || {
@@ -388,7 +388,7 @@ impl Suite<'_> {
 
     /// Fails unless a bridge has so many ports on the node of the machine's pod; without the bridge it has none.
     fn ensure_ports(&self, bridge: &str, count: usize) -> anyhow::Result<()> {
-        let node = plumbing::of(self.cluster, &self.launcher()?)?.node;
+        let node = plumbing::of(self.nodes(), &self.launcher()?)?.node;
         let links: Value = serde_json::from_str(&node.run(&["ip", "-json", "link"])?)?;
         let links = links.as_array().into_iter().flatten();
         let ports = links.filter(|link| link["master"] == bridge).count();
@@ -403,6 +403,10 @@ impl Suite<'_> {
     fn events(&self) -> String {
         let list = ["get", "events", "--field-selector=involvedObject.kind=Pod"];
         self.cluster.kubectl(&list).unwrap_or_default()
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.cluster.members.iter().map(|member| &member.node)
     }
 
     fn set_networks(&self, networks: &[Network]) -> anyhow::Result<()> {

@@ -12,8 +12,10 @@ use std::{
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::plumbing::{self, Plumbing};
-use crate::cluster::Cluster;
+use crate::{
+    cluster::Cluster,
+    plumbing::{self, Plumbing},
+};
 
 /// Pause between two looks at all machines.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -173,7 +175,8 @@ impl VirtHandler<'_> {
         let pod = pods
             .iter()
             .find(|pod| pod["metadata"]["uid"].as_str() == Some(uid));
-        plumbing::of(self.cluster, pod.context("the machine's pod is gone")?)
+        let nodes = self.cluster.members.iter().map(|member| &member.node);
+        plumbing::of(nodes, pod.context("the machine's pod is gone")?)
     }
 
     /// Ends the process of a pod whose machine has left it.

@@ -3,22 +3,23 @@
 use anyhow::Context as _;
 use serde_json::Value;
 
-use crate::{cluster::Cluster, node::Node};
+use crate::{node::Node, sh::words};
 
 /// The network namespace of a pod on its node.
-pub(super) struct Plumbing<'a> {
-    pub(super) node: &'a Node,
-    namespace: String,
+pub(crate) struct Plumbing<'a> {
+    pub(crate) node: &'a Node,
+    pub(crate) namespace: String,
 }
 
-/// Returns the network namespace of a running pod: the one that has the pod's address.
-pub(super) fn of<'a>(cluster: &'a Cluster, pod: &Value) -> anyhow::Result<Plumbing<'a>> {
+/// Returns the network namespace of a running pod on one of these nodes: the one that has the pod's address.
+pub(crate) fn of<'a>(
+    nodes: impl IntoIterator<Item = &'a Node>,
+    pod: &Value,
+) -> anyhow::Result<Plumbing<'a>> {
     let name = pod["spec"]["nodeName"].as_str();
-    let member = cluster
-        .members
-        .iter()
-        .find(|member| Some(member.node.name.as_str()) == name);
-    let node = &member.context("the pod has no node")?.node;
+    let mut nodes = nodes.into_iter();
+    let node = nodes.find(|node| Some(node.name.as_str()) == name);
+    let node = node.context("the pod has no node")?;
     let address = pod["status"]["podIP"].as_str();
     let address = format!(" {}/", address.context("the pod has no address")?);
     for namespace in node.list("/run/netns")? {
@@ -32,7 +33,7 @@ pub(super) fn of<'a>(cluster: &'a Cluster, pod: &Value) -> anyhow::Result<Plumbi
 }
 
 impl Plumbing<'_> {
-    pub(super) fn ip(&self, words: &str) -> anyhow::Result<String> {
+    pub(crate) fn ip(&self, words: &str) -> anyhow::Result<String> {
         let words = words.split(' ');
         let command: Vec<_> = ["ip", "-n", &self.namespace]
             .into_iter()
@@ -42,7 +43,7 @@ impl Plumbing<'_> {
     }
 
     /// Lists the links: name, and name of the bridge whose port it is.
-    pub(super) fn links(&self) -> anyhow::Result<Vec<(String, String)>> {
+    pub(crate) fn links(&self) -> anyhow::Result<Vec<(String, String)>> {
         let links: Value = serde_json::from_str(&self.ip("-json link")?)?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let links = links.as_array().into_iter().flatten();
@@ -51,31 +52,36 @@ impl Plumbing<'_> {
             .collect())
     }
 
+    /// Returns the addresses of an interface that reach further than its link, with their lengths.
+    pub(crate) fn addresses(&self, interface: &str) -> anyhow::Result<Vec<String>> {
+        let shown = self.ip(&format!("-json address show dev {interface}"))?;
+        let shown: Value = serde_json::from_str(&shown)?;
+        let addresses = shown[0]["addr_info"].as_array().into_iter().flatten();
+        let global = addresses.filter(|one| one["scope"] == "global");
+        let texts = global.map(|one| {
+            let local = one["local"].as_str().unwrap_or_default();
+            format!("{local}/{}", one["prefixlen"])
+        });
+        Ok(texts.collect())
+    }
+
     /// Connects a tap device with an interface of the pod by a bridge, as the bridge binding does: the interface gets another name, and a
     /// link without a purpose gets its name and addresses, which the guest shall have alone.
-    pub(super) fn connect(&self, interface: &str) -> anyhow::Result<()> {
+    pub(crate) fn connect(&self, interface: &str) -> anyhow::Result<()> {
         let hash = interface.trim_start_matches("pod");
-        let (renamed, bridge, tap) = (
-            format!("{hash}-nic"),
-            format!("k6t-{hash}"),
-            format!("tap{hash}"),
-        );
+        let (renamed, bridge, tap) = (format!("{hash}-nic"), format!("k6t-{hash}"), tap(interface));
         if self.links()?.iter().any(|(name, _)| *name == renamed) {
             return Ok(());
         }
-        let address: Value =
-            serde_json::from_str(&self.ip(&format!("-json address show dev {interface}"))?)?;
-        let addresses = address[0]["addr_info"].as_array().into_iter().flatten();
-        let addresses: Vec<_> = addresses.filter(|one| one["scope"] == "global").collect();
+        let addresses = self.addresses(interface)?;
         self.ip(&format!("link set {interface} down"))?;
         self.ip(&format!("link set {interface} name {renamed}"))?;
         // KubeVirt's is of kind dummy, which not every kernel has.
         self.ip(&format!("link add {interface} type dummy"))
             .or_else(|_| self.ip(&format!("link add {interface} type bridge")))?;
-        for one in addresses {
-            let (local, length) = (one["local"].as_str().unwrap_or_default(), &one["prefixlen"]);
+        for address in addresses {
             self.ip(&format!("address flush dev {renamed}"))?;
-            self.ip(&format!("address add {local}/{length} dev {interface}"))?;
+            self.ip(&format!("address add {address} dev {interface}"))?;
         }
         self.ip(&format!("link add {bridge} type bridge"))?;
         self.ip(&format!("tuntap add {tap} mode tap"))?;
@@ -83,17 +89,18 @@ impl Plumbing<'_> {
             self.ip(&format!("link set {port} master {bridge}"))?;
             self.ip(&format!("link set {port} up"))?;
         }
+        // The pod answers for no address of the guest's.
+        let silent = format!("net.ipv4.conf.{bridge}.arp_ignore=1");
+        let namespace = &self.namespace;
+        self.node
+            .run(&words!("ip netns exec {namespace} sysctl -w {silent}"))?;
         self.ip(&format!("link set {bridge} up")).map(drop)
     }
 
     /// Removes the links that [`Plumbing::connect`] has made; the interface keeps its other name.
-    pub(super) fn disconnect(&self, interface: &str) -> anyhow::Result<()> {
+    pub(crate) fn disconnect(&self, interface: &str) -> anyhow::Result<()> {
         let hash = interface.trim_start_matches("pod");
-        let made = [
-            format!("k6t-{hash}"),
-            format!("tap{hash}"),
-            interface.to_owned(),
-        ];
+        let made = [format!("k6t-{hash}"), tap(interface), interface.to_owned()];
         for (name, _) in self.links()? {
             if made.contains(&name) {
                 self.ip(&format!("link delete {name}"))?;
@@ -101,4 +108,9 @@ impl Plumbing<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns the name of the tap device that is connected with an interface of the pod.
+pub(crate) fn tap(interface: &str) -> String {
+    format!("tap{}", interface.trim_start_matches("pod"))
 }
