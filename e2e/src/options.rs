@@ -49,7 +49,7 @@ pub(crate) enum Suite {
     Features,
     /// The end-to-end tests of whereabouts, on nodes whose daemons give the addresses of its pools
     Whereabouts,
-    /// `KubeVirt`'s controller plugs networks into running machines and moves them
+    /// `KubeVirt`'s webhooks take machines, its controller plugs networks into running machines and moves them
     Kubevirt,
     /// Times of our programs, upstream's programs and the plugins alone; `cargo xtask bench` is the same
     Bench,

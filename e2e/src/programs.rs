@@ -39,7 +39,7 @@ pub(crate) enum Module {
     GuestKernel,
     Helm,
     Kubernetes,
-    /// virt-controller, and a program of ours that prints the resource definitions of `KubeVirt`.
+    /// virt-api and virt-controller, and a program of ours that prints what their installer has in it.
     Kubevirt,
     /// A program of ours with the libraries by which the agents of K3s and RKE2 read images.
     MirrorReader,

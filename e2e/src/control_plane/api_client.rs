@@ -17,15 +17,20 @@ pub(crate) struct ApiClient(PathBuf);
 impl ApiClient {
     /// Starts the proxy with a kubeconfig of the node, and waits until the API server answers through it.
     pub(crate) fn start(node: &Node, kubeconfig: &Path) -> anyhow::Result<Self> {
-        let socket = "/run/api.sock";
-        node.serve("proxy", "kubectl", |command| {
+        Self::named(node, "api", kubeconfig)
+    }
+
+    /// Does the same beside others, which have other names.
+    pub(crate) fn named(node: &Node, name: &str, kubeconfig: &Path) -> anyhow::Result<Self> {
+        let socket = format!("/run/{name}.sock");
+        node.serve(&format!("{name}-proxy"), "kubectl", |command| {
             command
                 .arg("proxy")
                 .arg(format!("--unix-socket={socket}"))
                 .arg("--kubeconfig")
                 .arg(kubeconfig)
         })?;
-        let client = Self(node.path(socket));
+        let client = Self(node.path(&socket));
         sh::until(20, "the API server answers", || {
             client.request("GET", "/readyz", &Value::Null)
         })?;

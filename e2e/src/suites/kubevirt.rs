@@ -1,5 +1,5 @@
-//! Suite `kubevirt`: the controller of `KubeVirt` plugs networks into running machines, unplugs them and moves machines, on nodes with our
-//! release. A sleeping program is every guest, and a stub is virt-handler.
+//! Suite `kubevirt`: the webhooks of `KubeVirt` take machines, and its controller plugs networks into running ones, unplugs them and moves
+//! machines, on nodes with our release. A sleeping program is every guest, and a stub is virt-handler.
 
 mod virt_handler;
 
@@ -13,13 +13,14 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use self::virt_handler::VirtHandler;
 use super::cluster::ClusterFixture;
 use crate::{
     cluster::Cluster,
-    control_plane::objects,
+    control_plane::{api_client::ApiClient, objects},
     node::{Node, inspect::nothing_left},
     pages::Reader,
     plumbing,
@@ -51,6 +52,11 @@ const KUBEVIRT: &str = "kubevirt";
 const BINDING: &str = "by-plugin";
 const BINDING_PLUGIN: &str = "passt-binding";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const AUTHENTICATION: &str =
+    "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
+/// The port of virt-api.
+const WEBHOOKS: u16 = 8443;
+const MACHINES: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines";
 const MACHINE: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines/vm";
 const INSTANCE: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm";
 const MIGRATIONS: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancemigrations";
@@ -64,15 +70,21 @@ const PAGE: &str = "docs/vms.md";
 pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
     let hot_plug = "dynamicNetworksController.enabled=true";
     let fixture = ClusterFixture::installed(env, hot_plug, |_| Ok(()), report)?;
-    let handler = VirtHandler {
-        cluster: &fixture.cluster,
-        log: env.dir.join("log/virt-handler.log"),
-    };
+    let cluster = &fixture.cluster;
+    let handler = report.check("virt-handler has an account", || {
+        let account = account(cluster, "handler")?;
+        Ok(VirtHandler {
+            cluster,
+            api: ApiClient::named(cluster.server(), "virt-handler", &account)?,
+            log: env.dir.join("log/virt-handler.log"),
+        })
+    })?;
     let suite = Suite {
         fixture: &fixture,
-        cluster: &fixture.cluster,
+        cluster,
         handler: &handler,
     };
+    report.check("virt-api takes machines", || suite.start_api(env))?;
     report.check("virt-controller is the leader", || {
         suite.start_controller(env)
     })?;
@@ -173,24 +185,21 @@ impl Suite<'_> {
         })
     }
 
-    /// Starts virt-controller on the node of the control plane.
-    fn start_controller(&self, env: &TestEnv) -> anyhow::Result<()> {
+    /// Starts virt-api on the node of the control plane. No machine is made or changed without its webhooks.
+    fn start_api(&self, env: &TestEnv) -> anyhow::Result<()> {
         let (cluster, node) = (self.cluster, self.cluster.server());
-        let definitions = sh::run(&mut node.command(env.kubevirt.join(KUBEVIRT)))?;
-        for definition in definitions.lines() {
-            let definition = serde_json::from_str(definition)?;
+        let printed = sh::run(&mut node.command(env.kubevirt.join(KUBEVIRT)))?;
+        let objects = printed.lines().map(serde_json::from_str);
+        let objects: Vec<Value> = objects.collect::<Result<_, _>>()?;
+        let (webhooks, definitions): (Vec<_>, Vec<_>) = objects
+            .into_iter()
+            .partition(|object| object["webhooks"].is_array());
+        for definition in definitions {
             cluster.api.request("POST", DEFINITIONS, &definition)?;
         }
         cluster.kubectl(&words!(
             "wait --for=condition=Established crd --all --timeout=60s"
         ))?;
-        for member in &cluster.members {
-            let bin_dir = &member.runtime.paths.bin_dir;
-            // The program has the name of its package, `cmd`.
-            let plugin = member.node.path(&format!("{bin_dir}/{BINDING_PLUGIN}"));
-            fs::copy(env.kubevirt.join("cmd"), plugin)?;
-            member.runtime.import(&member.node, &launcher(env)?)?;
-        }
         cluster.kubectl(&["create", "namespace", KUBEVIRT])?;
         cluster.apply(&settings())?;
         // The operator writes that it has installed everything; without it virt-controller has no settings.
@@ -199,6 +208,77 @@ impl Suite<'_> {
         let installed =
             json!({"status": {"phase": "Deployed", "defaultArchitecture": test_env::arch()}});
         cluster.api.request("PATCH", &path, &installed)?;
+        // virt-api takes requests of the API server for others where this certificate says so, which has no part in webhooks.
+        let pki = &cluster.control.pki;
+        let authority = fs::read_to_string(pki.file("ca.crt"))?;
+        let trusted = json!({"data": {"requestheader-client-ca-file": authority}});
+        cluster.api.request("PATCH", AUTHENTICATION, &trusted)?;
+        let (kubeconfig, address) = (account(cluster, "apiserver")?, node.address());
+        pki.sign(
+            "virt-api",
+            "/CN=virt-api",
+            &format!("subjectAltName=IP:{address}"),
+        )?;
+        node.serve("virt-api", env.kubevirt.join("virt-api"), |command| {
+            command
+                .arg(format!("--listen={address}"))
+                .arg(format!("--port={WEBHOOKS}"))
+                .arg("--kubeconfig")
+                .arg(kubeconfig);
+            for (option, end) in [
+                ("tls-cert", "crt"),
+                ("tls-key", "key"),
+                ("handler-cert", "crt"),
+                ("handler-key", "key"),
+            ] {
+                let file = pki.file(&format!("virt-api.{end}"));
+                command.arg(format!("--{option}-file")).arg(file);
+            }
+            command
+        })?;
+        let authority = STANDARD.encode(authority);
+        for mut configuration in webhooks {
+            for webhook in configuration["webhooks"]
+                .as_array_mut()
+                .into_iter()
+                .flatten()
+            {
+                let path = webhook["clientConfig"]["service"]["path"].as_str();
+                let path = path.context("a webhook has a path")?;
+                let url = format!("https://{address}:{WEBHOOKS}{path}");
+                webhook["clientConfig"] = json!({"url": url, "caBundle": authority});
+            }
+            cluster.apply(&[configuration])?;
+        }
+        let trial = format!("{MACHINES}?dryRun=All");
+        sh::until(60, "virt-api takes a machine", || {
+            let taken = cluster.api.request("POST", &trial, &machine(&[]));
+            taken.map(drop)
+        })?;
+        let twice = machine(&[Network::new("default", "lan")]);
+        let refused = cluster.api.request("POST", &trial, &twice);
+        let refused = refused
+            .err()
+            .context("virt-api takes two networks of one name")?;
+        let reason = format!("{refused:#}");
+        ensure!(
+            reason.contains("admission webhook"),
+            "it is refused: {reason}"
+        );
+        Ok(())
+    }
+
+    /// Starts virt-controller there.
+    fn start_controller(&self, env: &TestEnv) -> anyhow::Result<()> {
+        let (cluster, node) = (self.cluster, self.cluster.server());
+        for member in &cluster.members {
+            let bin_dir = &member.runtime.paths.bin_dir;
+            // The program has the name of its package, `cmd`.
+            let plugin = member.node.path(&format!("{bin_dir}/{BINDING_PLUGIN}"));
+            fs::copy(env.kubevirt.join("cmd"), plugin)?;
+            member.runtime.import(&member.node, &launcher(env)?)?;
+        }
+        let kubeconfig = account(cluster, "controller")?;
         self.handler.prepare_nodes(&machine(&[]))?;
         node.serve(
             "virt-controller",
@@ -206,7 +286,7 @@ impl Suite<'_> {
             |command| {
                 command
                     .arg("--kubeconfig")
-                    .arg(cluster.control.admin())
+                    .arg(kubeconfig)
                     .arg(format!("--launcher-image={LAUNCHER}"))
             },
         )?;
@@ -487,6 +567,20 @@ fn interfaces(pod: &Value) -> anyhow::Result<Vec<(String, String)>> {
     Ok(entries
         .map(|(name, interface, _)| (name, interface))
         .collect())
+}
+
+/// Writes a kubeconfig of one of `KubeVirt`'s service accounts, which its webhooks know by their names; they may do everything. Returns its
+/// path.
+fn account(cluster: &Cluster, name: &str) -> anyhow::Result<PathBuf> {
+    let pki = &cluster.control.pki;
+    let user = format!("system:serviceaccount:{KUBEVIRT}:kubevirt-{name}");
+    let certificate = format!("kubevirt-{name}");
+    let subject = format!("/O=system:masters/CN={user}");
+    pki.sign(&certificate, &subject, "extendedKeyUsage=clientAuth")?;
+    let server = format!("https://{}:6443", cluster.server().address());
+    let path = pki.file(&format!("{certificate}.conf"));
+    fs::write(&path, pki.client_kubeconfig(&server, &certificate))?;
+    Ok(path)
 }
 
 /// Builds the image of the launchers; returns its archive.

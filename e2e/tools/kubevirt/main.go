@@ -1,4 +1,5 @@
-// Program kubevirt prints the resource definitions of KubeVirt, which its operator has in its own program instead of a file.
+// Program kubevirt prints the resource definitions of KubeVirt and the webhooks of virt-api, which its operator has in its own program instead
+// of files.
 package main
 
 import (
@@ -9,6 +10,8 @@ import (
 	extv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"kubevirt.io/kubevirt/pkg/virt-operator/resource/generate/components"
 )
+
+const namespace = "kubevirt"
 
 func main() {
 	for _, definition := range []func() (*extv1.CustomResourceDefinition, error){
@@ -36,8 +39,14 @@ func main() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		if err := json.NewEncoder(os.Stdout).Encode(object); err != nil {
-			log.Fatal(err)
-		}
+		print(object)
+	}
+	print(components.NewVirtAPIMutatingWebhookConfiguration(namespace))
+	print(components.NewVirtAPIValidatingWebhookConfiguration(namespace))
+}
+
+func print(object any) {
+	if err := json.NewEncoder(os.Stdout).Encode(object); err != nil {
+		log.Fatal(err)
 	}
 }

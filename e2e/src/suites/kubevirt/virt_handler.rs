@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster::Cluster,
+    control_plane::api_client::ApiClient,
     plumbing::{self, Plumbing},
 };
 
@@ -31,6 +32,8 @@ const INSTANT: &str = "2026-01-01T00:00:00Z";
 
 pub(super) struct VirtHandler<'a> {
     pub(super) cluster: &'a Cluster,
+    /// Its requests, by its own account.
+    pub(super) api: ApiClient,
     pub(super) log: PathBuf,
 }
 
@@ -54,12 +57,10 @@ impl VirtHandler<'_> {
             let path = format!("/api/v1/nodes/{}", member.node.name);
             let metadata =
                 json!({"labels": labels, "annotations": {"kubevirt.io/heartbeat": HEARTBEAT}});
-            self.cluster
-                .api
+            self.api
                 .request("PATCH", &path, &json!({"metadata": metadata}))?;
             let status = json!({"status": {"capacity": resources, "allocatable": resources}});
-            self.cluster
-                .api
+            self.api
                 .request("PATCH", &format!("{path}/status"), &status)?;
         }
         Ok(())
@@ -85,11 +86,7 @@ impl VirtHandler<'_> {
     }
 
     fn look_at_all(&self) -> anyhow::Result<()> {
-        let list = self
-            .cluster
-            .api
-            .request("GET", INSTANCES, &Value::Null)?
-            .json()?;
+        let list = self.api.request("GET", INSTANCES, &Value::Null)?.json()?;
         let machines = list["items"].as_array().context("it is a list")?;
         let outcomes = machines.iter().map(|machine| self.look_at(machine));
         outcomes.fold(Ok(()), Result::and)
@@ -116,8 +113,7 @@ impl VirtHandler<'_> {
         let metadata = &machine["metadata"];
         change["metadata"]["resourceVersion"] = metadata["resourceVersion"].clone();
         let name = metadata["name"].as_str().context("a machine has a name")?;
-        self.cluster
-            .api
+        self.api
             .request("PATCH", &format!("{INSTANCES}/{name}"), &change)?;
         Ok(())
     }
@@ -167,7 +163,6 @@ impl VirtHandler<'_> {
             .find(|(_, on)| on.as_str() == node);
         let (uid, _) = uid.context("the machine has no pod")?;
         let pods = self
-            .cluster
             .api
             .request("GET", "/api/v1/namespaces/default/pods", &Value::Null)?
             .json()?;
