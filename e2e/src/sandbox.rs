@@ -2,11 +2,13 @@
 
 use std::{
     ffi::OsStr,
+    fs,
     io::Write as _,
     process::{Child, Command, Output, Stdio},
 };
 
 use anyhow::{Context as _, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::{
@@ -100,11 +102,18 @@ impl Running {
             self.0.try_wait()?.context("it still runs")
         });
         if let Err(error) = ended {
-            // The child is nsenter or timeout, which forward the signal to the shim.
-            rustix::process::kill_process(
-                rustix::process::Pid::from_child(&self.0),
-                rustix::process::Signal::TERM,
-            )?;
+            // nsenter hands no signal on to its child, timeout does; either may end by itself meanwhile.
+            let parent = self.0.id();
+            let children = format!("/proc/{parent}/task/{parent}/children");
+            let children = fs::read_to_string(children).unwrap_or_default();
+            let children = children
+                .split_whitespace()
+                .filter_map(|pid| pid.parse().ok());
+            for pid in children.chain([parent.cast_signed()]) {
+                if let Some(pid) = Pid::from_raw(pid) {
+                    let _ = kill_process(pid, Signal::TERM);
+                }
+            }
             let _ = self.0.wait();
             return Err(error);
         }
