@@ -106,7 +106,8 @@ pub(crate) fn containers_of(node: &Node, pods: &str) -> anyhow::Result<Vec<Strin
     Ok(containers)
 }
 
-fn nothing_left_but(node: &Node, may_stay: impl Fn(&str) -> bool) -> anyhow::Result<()> {
+/// Waits until nothing is left but what may stay.
+pub(crate) fn nothing_left_but(node: &Node, may_stay: impl Fn(&str) -> bool) -> anyhow::Result<()> {
     sh::until(30, "nothing is left", || {
         let mut left = pod_artifacts(node)?;
         left.retain(|one| !may_stay(one));

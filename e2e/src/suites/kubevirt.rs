@@ -1,10 +1,11 @@
 //! Suite `kubevirt`: the webhooks of `KubeVirt` take machines, and its controller plugs networks into running ones, unplugs them and moves
 //! machines, on nodes with our release. A sleeping program is every guest, and a stub is virt-handler.
 
+mod claims;
 mod virt_handler;
 
 use std::{
-    fs,
+    env, fs,
     os::unix::fs::PermissionsExt as _,
     path::PathBuf,
     sync::atomic::{AtomicBool, Ordering},
@@ -68,8 +69,8 @@ const PATIENCE: u64 = 15;
 const PAGE: &str = "docs/vms.md";
 
 pub(crate) fn run(env: &TestEnv, report: &mut Report) -> Checked {
-    let hot_plug = "dynamicNetworksController.enabled=true";
-    let fixture = ClusterFixture::installed(env, hot_plug, |_| Ok(()), report)?;
+    let values = "dynamicNetworksController.enabled=true,ipam.enabled=true";
+    let fixture = ClusterFixture::installed(env, values, claims::prepare, report)?;
     let cluster = &fixture.cluster;
     let handler = report.check("virt-handler has an account", || {
         let account = account(cluster, "handler")?;
@@ -106,7 +107,7 @@ struct Network<'a> {
 }
 
 impl<'a> Network<'a> {
-    fn new(name: &'a str, definition: &'a str) -> Self {
+    const fn new(name: &'a str, definition: &'a str) -> Self {
         Self {
             name,
             definition,
@@ -180,9 +181,16 @@ impl Suite<'_> {
         report.check("the machine is deleted, and nothing is left", || {
             self.cluster
                 .kubectl(&["delete", "virtualmachine", "vm", "--timeout=90s"])?;
-            let mut members = self.cluster.members.iter();
-            members.try_for_each(|member| nothing_left(&member.node))
-        })
+            self.nodes().try_for_each(nothing_left)
+        })?;
+        let Some(program) = env::var_os(claims::PROGRAM) else {
+            say(&format!(
+                "not run: claims of ipam-extensions, because {} names no program of it",
+                claims::PROGRAM
+            ));
+            return Ok(());
+        };
+        self.claims(program.as_ref(), report)
     }
 
     /// Starts virt-api on the node of the control plane. No machine is made or changed without its webhooks.
@@ -304,12 +312,7 @@ impl Suite<'_> {
 
     fn start_machine(&self) -> anyhow::Result<()> {
         self.cluster.apply(&[machine(&[])])?;
-        sh::until(90, "the machine runs", || {
-            let phase = self.instance()?["status"]["phase"].clone();
-            ensure!(phase == "Running", "it is {phase}");
-            Ok(())
-        })
-        .with_context(|| self.events())?;
+        self.machine_runs()?;
         let pod = self.launcher()?;
         let node = plumbing::of(self.nodes(), &pod)?.node;
         let state = "/var/lib/cni/multus";
@@ -321,6 +324,15 @@ impl Suite<'_> {
         let interfaces = interfaces(&pod)?;
         ensure!(interfaces.len() == 1, "the status has {interfaces:?}");
         Ok(())
+    }
+
+    fn machine_runs(&self) -> anyhow::Result<()> {
+        sh::until(90, "the machine runs", || {
+            let phase = self.instance()?["status"]["phase"].clone();
+            ensure!(phase == "Running", "it is {phase}");
+            Ok(())
+        })
+        .with_context(|| self.events())
     }
 
     /// Adds a network to a machine that has these; prints how long the pod's annotation was ahead of its status.
@@ -421,22 +433,7 @@ impl Suite<'_> {
                 Ok(())
             },
         )?;
-        let migration = json!({
-            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
-            "metadata": {"name": "move", "namespace": "default"}, "spec": {"vmiName": "vm"},
-        });
-        self.cluster.apply(&[migration])?;
-        sh::until(120, "the machine has moved", || {
-            let path = format!("{MIGRATIONS}/move");
-            let migration = self
-                .cluster
-                .api
-                .request("GET", &path, &Value::Null)?
-                .json()?;
-            let phase = &migration["status"]["phase"];
-            ensure!(phase == "Succeeded", "the migration is {phase}");
-            Ok(())
-        })?;
+        self.move_machine("move")?;
         let target = self.launcher()?;
         let source = self.cluster.pod(objects::name(&source)?)?;
         for (pod, network) in [(&source, from), (&target, to)] {
@@ -462,6 +459,26 @@ impl Suite<'_> {
                 "the interface is of {source:?}"
             );
             ensure!(!self.is_to_be_moved()?, "it is to be moved again");
+            Ok(())
+        })
+    }
+
+    /// Moves the machine to the other node.
+    fn move_machine(&self, name: &str) -> anyhow::Result<()> {
+        let migration = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
+            "metadata": {"name": name, "namespace": "default"}, "spec": {"vmiName": "vm"},
+        });
+        self.cluster.apply(&[migration])?;
+        sh::until(120, "the machine has moved", || {
+            let path = format!("{MIGRATIONS}/{name}");
+            let migration = self
+                .cluster
+                .api
+                .request("GET", &path, &Value::Null)?
+                .json()?;
+            let phase = &migration["status"]["phase"];
+            ensure!(phase == "Succeeded", "the migration is {phase}");
             Ok(())
         })
     }
