@@ -12,7 +12,9 @@ use super::{
 };
 use crate::{
     cluster::pods::Pods as _,
+    guest::Guest,
     node::{inspect::nothing_left, network::NodeNetwork},
+    plumbing::{self, Plumbing},
     programs::k3s::K3s,
     report::{Checked, Report},
     sh,
@@ -42,12 +44,28 @@ pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Checked {
         },
     )?;
     let old = cluster.old_pods(report)?;
+    let (machine, guest) = report.check("a machine runs in a pod", || {
+        let created = cluster.create("machine", 9)?;
+        cluster.inspect(&created)?;
+        let guest = Guest::start(env, &cluster.namespace_of(&created[0])?, BRIDGED)?;
+        Ok((created, guest))
+    })?;
     report.check(
-        "another version of K3s starts: pods keep their networks, new ones start",
-        || cluster.change_version(&k3s.next, &old, ("next", 2)),
+        "another version of K3s starts: pods keep their networks, new ones start, and the machine loses no packet",
+        || {
+            let packets = guest.ping(&cluster.server().node)?;
+            cluster.change_version(&k3s.next, &old, ("next", 2))?;
+            packets.end(&cluster.server().node)
+        },
     )?;
     report.check("the former version starts again: the same", || {
-        cluster.change_version(&k3s.program, &old, ("former", 3))
+        let packets = guest.ping(&cluster.server().node)?;
+        cluster.change_version(&k3s.program, &old, ("former", 3))?;
+        packets.end(&cluster.server().node)
+    })?;
+    report.check("the machine's pod is deleted", || {
+        guest.end(&cluster.namespace_of(&machine[0])?, BRIDGED)?;
+        cluster.delete(&machine)
     })?;
     report.check(
         "after a power cut K3s starts its pods again with their networks",
@@ -109,7 +127,15 @@ pub(super) fn run(env: &TestEnv, k3s: &K3s, report: &mut Report) -> Checked {
     )
 }
 
+/// The interface of pods that is one of a bridge.
+const BRIDGED: &str = "net1";
+
 impl DistroCluster {
+    fn namespace_of(&self, pod: &str) -> anyhow::Result<Plumbing<'_>> {
+        let nodes = self.nodes.iter().map(|member| &member.node);
+        plumbing::of(nodes, &self.pod(pod)?)
+    }
+
     /// Starts K3s with another program, under pods that have to keep their networks.
     pub(super) fn change_version(
         &mut self,
