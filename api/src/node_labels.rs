@@ -6,13 +6,24 @@ use crate::network_report::Verdict;
 /// The prefix of the labels' keys; the daemon of a node owns all of them.
 pub const PREFIX: &str = "networks.multus-rs.cni.cncf.io/";
 /// The longest name in a label's key, behind the prefix (Kubernetes, "Labels and Selectors").
-pub const MAX_NAME: usize = 63;
+const MAX_NAME: usize = 63;
 
 /// Returns the key for a definition `namespace/name`, or `None` if its name `namespace.name` is too long for a label. No two
 /// definitions share a key, since a namespace has no dot.
 pub fn key(network: &str) -> Option<String> {
     let name = network.replacen('/', ".", 1);
     (name.len() <= MAX_NAME).then(|| format!("{PREFIX}{name}"))
+}
+
+/// Returns why a definition `namespace/name` has no key; `None` for one that has one.
+pub fn fault(network: &str) -> Option<String> {
+    let length = network.chars().count() - 1;
+    key(network).is_none().then(|| {
+        format!(
+            "no node has a label or resource for this network: namespace and name have {length} characters together, and its name has at most {}",
+            MAX_NAME - 1
+        )
+    })
 }
 
 /// Returns the value for a verdict; a node that cannot serve a definition has no label.

@@ -117,10 +117,8 @@ pub(crate) enum Diagnostic {
         reason: String,
     },
     /// A definition whose selector of nodes nobody can read.
-    #[error(
-        "the annotation k8s.v1.cni.cncf.io/nodeSelector is \"{value}\", so pods do not get it: write one label as key=value"
-    )]
-    SelectorInvalid { value: String },
+    #[error("{reason}")]
+    SelectorInvalid { reason: String },
     /// Two networks of a pod whose definitions are for different nodes.
     #[error(
         "network {first} is for nodes with {first_label}, and {second} for those with {second_label}: no node has both, so change a definition or select one of them"

@@ -4,6 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use api::{
+    node_labels,
     options::get,
     plugins::{NAMES, WHEREABOUTS},
 };
@@ -118,10 +119,8 @@ pub(crate) fn definition(definition: &Definition, netconf: &Netconf) -> Vec<Diag
     let Definition { nad, .. } = definition;
     let known = [RESOURCE_ANNOTATION, SELECTOR_ANNOTATION];
     let mut diagnostics = misspelled(&definition.annotation_keys, &known);
-    if let (Some(value), None) = (&nad.node_selector, nad.node_label()) {
-        let value = value.clone();
-        diagnostics.push(Diagnostic::SelectorInvalid { value });
-    }
+    let selector = nad.selector_fault();
+    diagnostics.extend(selector.map(|reason| Diagnostic::SelectorInvalid { reason }));
     if !object::is_current(&definition.api_version) {
         let found = definition.api_version.clone();
         diagnostics.push(Diagnostic::ApiVersion { found });
@@ -347,6 +346,25 @@ fn exclusive_selectors(
         }
     }
     None
+}
+
+/// Returns what keeps the pod's networks from choosing its node: a sentence for each, and the name of its definition.
+pub(crate) fn unchosen(
+    pod: &Pod,
+    netconf: &Netconf,
+    known: &KnownDefinitions,
+) -> Vec<(String, String)> {
+    let selected = selected(pod, netconf).into_iter();
+    let nads = selected.filter_map(|one| known.nad(&one.namespace, &one.name));
+    let faults = nads.flat_map(|nad| {
+        let network = format!("{}/{}", nad.namespace, nad.name);
+        let faults = [nad.selector_fault(), node_labels::fault(&network)];
+        faults
+            .into_iter()
+            .flatten()
+            .map(move |fault| (network.clone(), fault))
+    });
+    faults.collect()
 }
 
 /// Reports items of the annotation's short form that begin with '/' or end with '@', which count as if these were absent.

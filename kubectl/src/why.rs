@@ -120,6 +120,15 @@ pub(crate) fn examine(snapshot: &PodSnapshot, now: u64) -> Report {
         severity: diagnostic.severity(),
         text: diagnostic.to_string(),
     });
+    // What is wrong here keeps no pod from its networks once it has a node.
+    let unchosen = match pod_state.node.is_empty() {
+        true => validate::unchosen(&pod_state.pod, &snapshot.netconf, &snapshot.known),
+        false => Vec::new(),
+    };
+    let findings = findings.chain(unchosen.into_iter().map(|(network, fault)| Finding {
+        severity: Severity::Warning,
+        text: format!("network {network}: {fault}"),
+    }));
     Report {
         pod: pod_state.name(),
         node: pod_state.node.clone(),
@@ -284,6 +293,28 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("rpc error"), "{text}");
+    }
+
+    #[test]
+    fn networks_that_choose_no_node_are_named_while_the_pod_has_none() {
+        let long = format!("lan-{}", "a".repeat(60));
+        let mut fixture = PodFixture::pod(&format!("odd,{long}"));
+        for name in ["odd", &long] {
+            fixture.define(name, r#"{"cniVersion":"1.0.0","type":"bridge"}"#);
+        }
+        fixture.nads[0]["metadata"]["annotations"] =
+            serde_json::json!({plan::SELECTOR_ANNOTATION: "disk"});
+        let findings = |fixture: &PodFixture| text(&examine(&fixture.snapshot(), NOW));
+        let with_node = findings(&fixture);
+        assert!(!with_node.contains("nodeSelector"), "{with_node}");
+        fixture.pod["spec"]["nodeName"] = serde_json::json!("");
+        let without = findings(&fixture);
+        let odd = "network shop/odd: the annotation k8s.v1.cni.cncf.io/nodeSelector is \"disk\", so pods do not get it: write one label as key=value";
+        assert!(without.contains(odd), "{without}");
+        let long = format!(
+            "network shop/{long}: no node has a label or resource for this network: namespace and name have 68 characters"
+        );
+        assert!(without.contains(&long), "{without}");
     }
 
     #[test]

@@ -45,6 +45,16 @@ impl Nad {
         let label = (key.trim(), value.trim());
         (!label.0.is_empty() && !label.1.contains('=')).then_some(label)
     }
+
+    /// Returns what is wrong with the annotation, if it is there and has no label.
+    pub fn selector_fault(&self) -> Option<String> {
+        let value = self.node_selector.as_deref()?;
+        self.node_label().is_none().then(|| {
+            format!(
+                "the annotation {SELECTOR_ANNOTATION} is \"{value}\", so pods do not get it: write one label as key=value"
+            )
+        })
+    }
 }
 
 /// The cluster's definitions, as a watch keeps them.

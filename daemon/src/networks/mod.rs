@@ -12,7 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::network_report::{Network, NetworksReport, SCHEMA};
+use api::{
+    network_report::{Network, NetworksReport, SCHEMA},
+    node_labels,
+};
 use cni::{
     chain::{self, ChainError},
     config::NetworkConfig,
@@ -97,8 +100,22 @@ impl Networks {
             (name, engine.definition(nad, netconf, &dirs))
         });
         let is_file = all.iter().any(|nad| nad.config.trim().is_empty());
+        let faults = all.iter().flat_map(|nad| {
+            let network = format!("{}/{}", nad.namespace, nad.name);
+            let selector = nad
+                .selector_fault()
+                .map(|fault| ("NodeSelectorInvalid", fault));
+            let label = node_labels::fault(&network).map(|fault| ("NameTooLong", fault));
+            let found = [selector, label].into_iter().flatten();
+            found.map(move |(reason, message)| DefinitionFault {
+                network: network.clone(),
+                reason,
+                message,
+            })
+        });
         Planned {
             networks: networks.collect(),
+            faults: faults.collect(),
             path: Engine::search_path(netconf, &dirs),
             conf_dir: is_file.then(|| netconf.conf_dir.clone()),
         }
@@ -150,9 +167,21 @@ pub(crate) fn read_links() -> Links {
     NodeLinks::read().map_err(|error| format!("cannot list the node's links: {error}"))
 }
 
+/// What keeps the scheduler from finding nodes by a definition.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct DefinitionFault {
+    /// The definition, as `namespace/name`.
+    pub network: String,
+    /// The reason of its event.
+    pub reason: &'static str,
+    pub message: String,
+}
+
 /// The definitions as pods would get them, each with its name, in the order of the names.
 pub(crate) struct Planned {
     networks: Vec<(String, Result<Attachment, PlanError>)>,
+    /// What keeps pods from the nodes of definitions, whatever the nodes have.
+    faults: Vec<DefinitionFault>,
     /// The directories in which plugins are searched.
     path: Vec<PathBuf>,
     /// The directory of configurations, if a definition has none of its own.
@@ -176,6 +205,10 @@ impl Planned {
         });
         let dir = |file: PathBuf| file.parent().map(Path::to_owned);
         files.filter_map(dir).chain(self.conf_dir.clone()).collect()
+    }
+
+    pub(crate) fn faults(&self) -> &[DefinitionFault] {
+        &self.faults
     }
 
     /// Whether a definition needs a device.

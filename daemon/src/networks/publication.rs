@@ -23,12 +23,6 @@ pub(crate) fn labels(networks: &[Network]) -> Labels {
     networks.iter().filter_map(label).collect()
 }
 
-/// Returns the definitions, as `namespace/name`, whose names are too long for a label.
-pub(crate) fn without_label(networks: &[Network]) -> impl Iterator<Item = &str> {
-    let names = networks.iter().map(|one| one.network.as_str());
-    names.filter(|name| node_labels::key(name).is_none())
-}
-
 /// Returns the labels of an object's metadata that are the daemon's.
 pub(crate) fn own_labels(object: &Value) -> Labels {
     let labels = object
@@ -98,7 +92,6 @@ mod tests {
         let expected = [("shop.lan", "serves"), ("shop.odd", "unknown")];
         let expected = expected.map(|(name, value)| (key(name), value.to_owned()));
         assert_eq!(labels(&networks), expected.into());
-        assert_eq!(without_label(&networks).collect::<Vec<_>>(), [long]);
     }
 
     #[test]

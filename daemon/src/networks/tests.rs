@@ -45,6 +45,7 @@ fn planned() -> Planned {
         device: None,
     };
     Planned {
+        faults: Vec::new(),
         networks: vec![("shop/lan".to_owned(), Ok(network))],
         path: Vec::new(),
         conf_dir: None,

@@ -4,7 +4,7 @@
 
 use std::{collections::HashSet, io, path::Path, sync::Arc, time::Duration};
 
-use api::{network_report::Network, node_labels::MAX_NAME};
+use api::network_report::Network;
 use k8s_openapi::api::core::v1::ObjectReference;
 use plan::daemon_config::Publish;
 use serde::de::IgnoredAny;
@@ -26,7 +26,7 @@ use crate::{
         node_resources::{self, Resources},
     },
     networks::{
-        Examined, Planned,
+        DefinitionFault, Examined, Planned,
         publication::{self, Labels},
         read_links,
     },
@@ -209,8 +209,8 @@ struct Publisher {
     /// Notified of changes of the node's resource slices.
     slices: Arc<Notify>,
     follows_slices: bool,
-    /// The definitions with names that are too long for a label, for which the daemon has sent an event.
-    reported: HashSet<String>,
+    /// What the daemon has sent events about.
+    reported: HashSet<DefinitionFault>,
 }
 
 impl Publisher {
@@ -233,7 +233,7 @@ impl Publisher {
         let words = words.map(|one| (one.network.clone(), one.verdict.word()));
         self.parts.service.metrics.set_networks(words.collect());
         self.publish(&examined.networks).await?;
-        self.report_long_names(&examined.networks).await;
+        self.report_faults(planned.faults()).await;
         self.parts.reconciler.readiness.note(SUBJECT, None);
         // Without a watch nothing reports a change.
         let is_blind = plugins.is_err() || facts.is_err() || links.is_err();
@@ -296,21 +296,24 @@ impl Publisher {
         }
     }
 
-    /// Reports definitions that get no label, each in one event of the cluster.
-    async fn report_long_names(&mut self, networks: &[Network]) {
-        for network in publication::without_label(networks) {
-            if !self.reported.insert(network.to_owned()) {
+    /// Reports what is wrong with definitions, each in one event of the cluster.
+    async fn report_faults(&mut self, faults: &[DefinitionFault]) {
+        for fault in faults {
+            if !self.reported.insert(fault.clone()) {
                 continue;
             }
-            let (namespace, name) = network.split_once('/').unwrap_or_default();
-            let request =
-                ApiRequest::post(api_path::events(namespace), &long_name(namespace, name));
+            let (namespace, name) = fault.network.split_once('/').unwrap_or_default();
+            let event = event_about(namespace, name, fault);
+            let request = ApiRequest::post(api_path::events(namespace), &event);
             match self.client.send(&request, REQUEST_TIME).await {
                 Ok(_) => {}
                 // The daemon of another node was faster.
                 Err(error) if error.code() == Some(409) => {}
                 Err(error) => {
-                    warn!(%error, network, "cannot report that its name is too long for a label");
+                    let DefinitionFault {
+                        network, message, ..
+                    } = fault;
+                    warn!(%error, network, message, "cannot report what is wrong with a definition");
                 }
             }
         }
@@ -359,8 +362,12 @@ async fn links_changed(watch: io::Result<LinkWatch>, planned: &Planned, before: 
     std::future::pending::<()>().await;
 }
 
-/// Returns the event about a definition whose name is too long. Its name is the same on every node, so that there is one.
-fn long_name(namespace: &str, name: &str) -> k8s_openapi::api::core::v1::Event {
+/// Returns the event about a definition. Its name is the same on every node, so that there is one.
+fn event_about(
+    namespace: &str,
+    name: &str,
+    fault: &DefinitionFault,
+) -> k8s_openapi::api::core::v1::Event {
     let about = ObjectReference {
         api_version: Some("k8s.cni.cncf.io/v1".to_owned()),
         kind: Some("NetworkAttachmentDefinition".to_owned()),
@@ -368,14 +375,10 @@ fn long_name(namespace: &str, name: &str) -> k8s_openapi::api::core::v1::Event {
         namespace: Some(namespace.to_owned()),
         ..ObjectReference::default()
     };
-    let message = format!(
-        "no node has a label or resource for this network: namespace and name have {} characters together, and its name has at most {}",
-        namespace.len() + name.len(),
-        MAX_NAME - 1,
-    );
-    let mut event = event("multus", about, true, "NameTooLong", message);
+    let mut event = event("multus", about, true, fault.reason, fault.message.clone());
     let start: String = name.chars().take(200).collect();
+    let start = start.trim_end_matches(['-', '.']);
     event.metadata.generate_name = None;
-    event.metadata.name = Some(format!("{}.label", start.trim_end_matches(['-', '.'])));
+    event.metadata.name = Some(format!("{start}.{}", fault.reason.to_lowercase()));
     event
 }

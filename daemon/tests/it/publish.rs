@@ -122,6 +122,28 @@ fn definition_with_a_long_name_gets_an_event_and_no_label() {
 }
 
 #[test]
+fn definition_whose_selector_nobody_reads_gets_an_event() {
+    let node = node("labels");
+    node.install_plugin("bridge");
+    let select = |selector: &str| {
+        let config = json!({"cniVersion": "1.0.0", "name": "lan", "type": "bridge"}).to_string();
+        let annotations = json!({"k8s.v1.cni.cncf.io/nodeSelector": selector});
+        let metadata = json!({"namespace": "shop", "name": "lan", "annotations": annotations});
+        let nad = json!({"metadata": metadata, "spec": {"config": config}});
+        node.api.put(Kind::Definition, nad);
+    };
+    select("disk");
+    let daemon = node.start().ready();
+    let events = node.api.wait_for_events(1);
+    let expected = "NodeSelectorInvalid: the annotation k8s.v1.cni.cncf.io/nodeSelector is \"disk\", so pods do not get it: write one label as key=value";
+    assert_eq!(events, [expected]);
+    select("disk=ssd");
+    until_labelled(&node, &[("lan", "serves")]);
+    assert_eq!(node.api.wait_for_events(1).len(), 1);
+    assert!(!daemon.log().contains("cannot report"), "{}", daemon.log());
+}
+
+#[test]
 fn refused_labels_are_reported_and_tried_again() {
     let node = node("labels");
     node.install_plugin("bridge");
