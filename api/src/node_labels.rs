@@ -17,10 +17,10 @@ pub fn key(network: &str) -> Option<String> {
 
 /// Returns why a definition `namespace/name` has no key; `None` for one that has one.
 pub fn fault(network: &str) -> Option<String> {
-    let length = network.chars().count() - 1;
     key(network).is_none().then(|| {
         format!(
-            "no node has a label or resource for this network: namespace and name have {length} characters together, and its name has at most {}",
+            "no node has a label or resource for this network: namespace and name have {} characters together, and its name has at most {}",
+            network.chars().filter(|one| *one != '/').count(),
             MAX_NAME - 1
         )
     })
@@ -44,5 +44,8 @@ mod tests {
         assert_eq!(key("shop/lan.fast").as_deref(), Some(expected));
         let longest = |name: usize| key(&format!("shop/{}", "a".repeat(name))).is_some();
         assert_eq!((longest(58), longest(59)), (true, false));
+        let fault = |name: usize| fault(&format!("shop/{}", "a".repeat(name)));
+        assert_eq!(fault(58), None);
+        assert!(fault(59).unwrap().contains("have 63 characters together"));
     }
 }
