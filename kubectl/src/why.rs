@@ -121,9 +121,10 @@ pub(crate) fn examine(snapshot: &PodSnapshot, now: u64) -> Report {
         text: diagnostic.to_string(),
     });
     // What is wrong here keeps no pod from its networks once it has a node.
-    let unchosen = match pod_state.node.is_empty() {
-        true => validate::unchosen(&pod_state.pod, &snapshot.netconf, &snapshot.known),
-        false => Vec::new(),
+    let unchosen = if pod_state.node.is_empty() {
+        validate::unchosen(&pod_state.pod, &snapshot.netconf, &snapshot.known)
+    } else {
+        Vec::new()
     };
     let findings = findings.chain(unchosen.into_iter().map(|(network, fault)| Finding {
         severity: Severity::Warning,
