@@ -37,6 +37,11 @@ impl ApiClient {
         Ok(client)
     }
 
+    /// Reads an object or a list.
+    pub(crate) fn get(&self, path: &str) -> anyhow::Result<Value> {
+        self.request("GET", path, &Value::Null)?.json()
+    }
+
     /// Sends a request; a response other than 2xx is an error.
     pub(crate) fn request(
         &self,

@@ -301,7 +301,7 @@ impl Suite<'_> {
         let path =
             format!("/apis/coordination.k8s.io/v1/namespaces/{KUBEVIRT}/leases/virt-controller");
         sh::until(60, "virt-controller has its lease", || {
-            let lease = cluster.api.request("GET", &path, &Value::Null)?.json()?;
+            let lease = cluster.api.get(&path)?;
             ensure!(
                 lease["spec"]["holderIdentity"].is_string(),
                 "the lease has no holder"
@@ -472,11 +472,7 @@ impl Suite<'_> {
         self.cluster.apply(&[migration])?;
         sh::until(120, "the machine has moved", || {
             let path = format!("{MIGRATIONS}/{name}");
-            let migration = self
-                .cluster
-                .api
-                .request("GET", &path, &Value::Null)?
-                .json()?;
+            let migration = self.cluster.api.get(&path)?;
             let phase = &migration["status"]["phase"];
             ensure!(phase == "Succeeded", "the migration is {phase}");
             Ok(())
@@ -518,20 +514,13 @@ impl Suite<'_> {
     }
 
     fn instance(&self) -> anyhow::Result<Value> {
-        self.cluster
-            .api
-            .request("GET", INSTANCE, &Value::Null)?
-            .json()
+        self.cluster.api.get(INSTANCE)
     }
 
     /// Returns the pod in which the machine is.
     fn launcher(&self) -> anyhow::Result<Value> {
         let node = self.instance()?["status"]["nodeName"].clone();
-        let pods = self
-            .cluster
-            .api
-            .request("GET", LAUNCHERS, &Value::Null)?
-            .json()?;
+        let pods = self.cluster.api.get(LAUNCHERS)?;
         let pods = pods["items"].as_array().context("it is a list")?;
         let pod = pods.iter().find(|pod| pod["spec"]["nodeName"] == node);
         pod.cloned().context("the machine has no pod")

@@ -68,11 +68,7 @@ impl Suite<'_> {
                 self.cluster
                     .kubectl(&["delete", "virtualmachine", "vm", "--timeout=90s"])?;
                 sh::until(60, "the claims are gone", || {
-                    let claims = self
-                        .cluster
-                        .api
-                        .request("GET", CLAIMS, &Value::Null)?
-                        .json()?;
+                    let claims = self.cluster.api.get(CLAIMS)?;
                     ensure!(
                         claims["items"] == json!([]),
                         "there are {}",
@@ -81,11 +77,7 @@ impl Suite<'_> {
                     Ok(())
                 })?;
                 sh::until(60, "their addresses are free", || {
-                    let blocks = self
-                        .cluster
-                        .api
-                        .request("GET", BLOCKS, &Value::Null)?
-                        .json()?;
+                    let blocks = self.cluster.api.get(BLOCKS)?;
                     let blocks = blocks["items"].as_array().into_iter().flatten();
                     let slots = blocks.filter_map(|block| block["spec"]["slots"].as_array());
                     let mut owners = slots.flatten().map(|slot| &slot["owner"]);
@@ -160,11 +152,7 @@ impl Suite<'_> {
         let (_, _, addresses) = own.next().context("the pod has no such interface")?;
         sh::until(PATIENCE, "the claim has the address", || {
             let path = format!("{CLAIMS}/{name}");
-            let claim = self
-                .cluster
-                .api
-                .request("GET", &path, &Value::Null)?
-                .json()?;
+            let claim = self.cluster.api.get(&path)?;
             let claimed = claim["status"]["ips"].as_array().into_iter().flatten();
             let claimed: Vec<_> = claimed
                 .filter_map(|one| one.as_str()?.split('/').next())

@@ -86,7 +86,7 @@ impl VirtHandler<'_> {
     }
 
     fn look_at_all(&self) -> anyhow::Result<()> {
-        let list = self.api.request("GET", INSTANCES, &Value::Null)?.json()?;
+        let list = self.api.get(INSTANCES)?;
         let machines = list["items"].as_array().context("it is a list")?;
         let outcomes = machines.iter().map(|machine| self.look_at(machine));
         outcomes.fold(Ok(()), Result::and)
@@ -162,10 +162,7 @@ impl VirtHandler<'_> {
             .flatten()
             .find(|(_, on)| on.as_str() == node);
         let (uid, _) = uid.context("the machine has no pod")?;
-        let pods = self
-            .api
-            .request("GET", "/api/v1/namespaces/default/pods", &Value::Null)?
-            .json()?;
+        let pods = self.api.get("/api/v1/namespaces/default/pods")?;
         let pods = pods["items"].as_array().context("it is a list")?;
         let pod = pods
             .iter()
