@@ -4,7 +4,6 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use api::{
-    node_labels,
     options::get,
     plugins::{NAMES, WHEREABOUTS},
 };
@@ -348,8 +347,8 @@ fn exclusive_selectors(
     None
 }
 
-/// Returns what keeps the pod's networks from choosing its node: a sentence for each, and the name of its definition.
-pub(crate) fn unchosen(
+/// Returns the faults of the pod's definitions because of which the scheduler finds no nodes by them, each behind the definition's name.
+pub(crate) fn scheduling_faults(
     pod: &Pod,
     netconf: &Netconf,
     known: &KnownDefinitions,
@@ -358,11 +357,8 @@ pub(crate) fn unchosen(
     let nads = selected.filter_map(|one| known.nad(&one.namespace, &one.name));
     let faults = nads.flat_map(|nad| {
         let network = format!("{}/{}", nad.namespace, nad.name);
-        let faults = [nad.selector_fault(), node_labels::fault(&network)];
-        faults
-            .into_iter()
-            .flatten()
-            .map(move |fault| (network.clone(), fault))
+        let faults = nad.scheduling_faults();
+        faults.map(move |(_, fault)| (network.clone(), fault))
     });
     faults.collect()
 }

@@ -120,13 +120,13 @@ pub(crate) fn examine(snapshot: &PodSnapshot, now: u64) -> Report {
         severity: diagnostic.severity(),
         text: diagnostic.to_string(),
     });
-    // What is wrong here keeps no pod from its networks once it has a node.
-    let unchosen = if pod_state.node.is_empty() {
-        validate::unchosen(&pod_state.pod, &snapshot.netconf, &snapshot.known)
+    // A pod that has a node needs no scheduler any more.
+    let faults = if pod_state.node.is_empty() {
+        validate::scheduling_faults(&pod_state.pod, &snapshot.netconf, &snapshot.known)
     } else {
         Vec::new()
     };
-    let findings = findings.chain(unchosen.into_iter().map(|(network, fault)| Finding {
+    let findings = findings.chain(faults.into_iter().map(|(network, fault)| Finding {
         severity: Severity::Warning,
         text: format!("network {network}: {fault}"),
     }));

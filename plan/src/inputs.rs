@@ -3,6 +3,8 @@
 
 use std::{io, path::Path, sync::Arc};
 
+use api::node_labels;
+
 use crate::netconf::Netconf;
 
 /// The sources from which a plan is made.
@@ -44,6 +46,16 @@ impl Nad {
         let (key, value) = self.node_selector.as_deref()?.split_once('=')?;
         let label = (key.trim(), value.trim());
         (!label.0.is_empty() && !label.1.contains('=')).then_some(label)
+    }
+
+    /// Returns the faults because of which the scheduler finds no nodes by this definition, each with the reason of its event.
+    pub fn scheduling_faults(&self) -> impl Iterator<Item = (&'static str, String)> + use<> {
+        let network = format!("{}/{}", self.namespace, self.name);
+        let selector = self
+            .selector_fault()
+            .map(|fault| ("NodeSelectorInvalid", fault));
+        let label = node_labels::fault(&network).map(|fault| ("NameTooLong", fault));
+        selector.into_iter().chain(label)
     }
 
     /// Returns what is wrong with the annotation, if it is there and has no label.

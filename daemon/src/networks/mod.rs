@@ -12,10 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::{
-    network_report::{Network, NetworksReport, SCHEMA},
-    node_labels,
-};
+use api::network_report::{Network, NetworksReport, SCHEMA};
 use cni::{
     chain::{self, ChainError},
     config::NetworkConfig,
@@ -102,12 +99,8 @@ impl Networks {
         let is_file = all.iter().any(|nad| nad.config.trim().is_empty());
         let faults = all.iter().flat_map(|nad| {
             let network = format!("{}/{}", nad.namespace, nad.name);
-            let selector = nad
-                .selector_fault()
-                .map(|fault| ("NodeSelectorInvalid", fault));
-            let label = node_labels::fault(&network).map(|fault| ("NameTooLong", fault));
-            let found = [selector, label].into_iter().flatten();
-            found.map(move |(reason, message)| DefinitionFault {
+            let faults = nad.scheduling_faults();
+            faults.map(move |(reason, message)| DefinitionFault {
                 network: network.clone(),
                 reason,
                 message,
@@ -167,7 +160,7 @@ pub(crate) fn read_links() -> Links {
     NodeLinks::read().map_err(|error| format!("cannot list the node's links: {error}"))
 }
 
-/// What keeps the scheduler from finding nodes by a definition.
+/// A fault of a definition because of which the scheduler finds no nodes by it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct DefinitionFault {
     /// The definition, as `namespace/name`.
@@ -180,7 +173,7 @@ pub(crate) struct DefinitionFault {
 /// The definitions as pods would get them, each with its name, in the order of the names.
 pub(crate) struct Planned {
     networks: Vec<(String, Result<Attachment, PlanError>)>,
-    /// What keeps pods from the nodes of definitions, whatever the nodes have.
+    /// The definitions' own faults, which are the same on every node.
     faults: Vec<DefinitionFault>,
     /// The directories in which plugins are searched.
     path: Vec<PathBuf>,

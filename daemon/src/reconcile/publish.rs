@@ -209,7 +209,7 @@ struct Publisher {
     /// Notified of changes of the node's resource slices.
     slices: Arc<Notify>,
     follows_slices: bool,
-    /// What the daemon has sent events about.
+    /// The faults for which the daemon has sent an event.
     reported: HashSet<DefinitionFault>,
 }
 
@@ -337,7 +337,7 @@ impl Publisher {
 }
 
 impl Target {
-    /// Returns once somebody else has changed what is published. Meanwhile the readers of files are told of changes.
+    /// Returns once somebody else has changed what is published. Meanwhile readers of the files hear of our changes.
     async fn changed(&mut self) {
         match self {
             Self::Files(files) => files.tell().await,

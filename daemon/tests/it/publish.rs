@@ -122,7 +122,7 @@ fn definition_with_a_long_name_gets_an_event_and_no_label() {
 }
 
 #[test]
-fn definition_whose_selector_nobody_reads_gets_an_event() {
+fn definition_with_a_malformed_selector_gets_an_event() {
     let node = node("labels");
     node.install_plugin("bridge");
     let select = |selector: &str| {

@@ -154,7 +154,7 @@ fn carry(shared: &Shared, from: &mut TcpStream, to: &mut TcpStream) -> io::Resul
     loop {
         match shared.now() {
             Condition::Refusing => return Ok(()),
-            // What a client has sent before it gave up arrives late.
+            // Bytes that a client has sent before it gave up arrive late.
             Condition::Silent if has_forwarded => {
                 shared.pause();
                 continue;
