@@ -1,7 +1,10 @@
 //! Validates definitions and pods with the daemon's own functions, before they exist in a cluster.
 //! This module has no rules of annotations, definitions or plans of its own; they are in the crate `plan`, and those of plugins in `plugins`.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use api::{
     options::get,
@@ -347,12 +350,13 @@ fn exclusive_selectors(
     None
 }
 
-/// Returns the faults of the pod's definitions because of which the scheduler finds no nodes by them, each behind the definition's name.
+/// Returns the faults of the pod's definitions because of which the scheduler finds no nodes by them, each behind the definition's name, and
+/// once however often the pod asks for the network.
 pub(crate) fn scheduling_faults(
     pod: &Pod,
     netconf: &Netconf,
     known: &KnownDefinitions,
-) -> Vec<(String, String)> {
+) -> BTreeSet<(String, String)> {
     let selected = selected(pod, netconf).into_iter();
     let nads = selected.filter_map(|one| known.nad(&one.namespace, &one.name));
     let faults = nads.flat_map(|nad| {

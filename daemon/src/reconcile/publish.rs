@@ -2,7 +2,14 @@
 //! The daemon that serves the node looks again when something changes that a definition needs, or when a report gets another answer to STATUS
 //! from plugins. Nothing is written unless a verdict changed.
 
-use std::{collections::HashSet, io, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher},
+    io,
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
 
 use api::network_report::Network;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -362,7 +369,7 @@ async fn links_changed(watch: io::Result<LinkWatch>, planned: &Planned, before: 
     std::future::pending::<()>().await;
 }
 
-/// Returns the event about a definition. Its name is the same on every node, so that there is one.
+/// Returns the event about a definition. Its name is that of the fault and the same on every node, so that there is one.
 fn event_about(
     namespace: &str,
     name: &str,
@@ -379,6 +386,7 @@ fn event_about(
     let start: String = name.chars().take(200).collect();
     let start = start.trim_end_matches(['-', '.']);
     event.metadata.generate_name = None;
-    event.metadata.name = Some(format!("{start}.{}", fault.reason.to_lowercase()));
+    let fault = BuildHasherDefault::<DefaultHasher>::default().hash_one(fault);
+    event.metadata.name = Some(format!("{start}.{fault:016x}"));
     event
 }

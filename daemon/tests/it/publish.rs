@@ -137,9 +137,13 @@ fn definition_with_a_malformed_selector_gets_an_event() {
     let events = node.api.wait_for_events(1);
     let expected = "NodeSelectorInvalid: the annotation k8s.v1.cni.cncf.io/nodeSelector is \"disk\", so pods do not get it: write one label as key=value";
     assert_eq!(events, [expected]);
+    // Another malformed text is another fault.
+    select("ssd");
+    let events = node.api.wait_for_events(2);
+    assert_eq!(events[1], expected.replace("disk", "ssd"));
     select("disk=ssd");
     until_labelled(&node, &[("lan", "serves")]);
-    assert_eq!(node.api.wait_for_events(1).len(), 1);
+    assert_eq!(node.api.wait_for_events(2).len(), 2);
     assert!(!daemon.log().contains("cannot report"), "{}", daemon.log());
 }
 
