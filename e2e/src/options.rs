@@ -70,7 +70,7 @@ pub(crate) struct Options {
     /// service, netns, plugins, rules, faults: test the programs of this architecture, emulated
     #[arg(long, value_parser = ["amd64", "arm64", "arm"])]
     pub(crate) arch: Option<String>,
-    /// rules, bench: test the programs in this directory instead of, or next to, the release's
+    /// rules, bench: test the programs in this directory instead of, or next to, the release's; ipam: a node whose daemon has ended gets that in this directory and the release's in turn, as while a release replaces another one and is taken back
     #[arg(long, value_name = "DIR")]
     pub(crate) peer: Option<PathBuf>,
     /// rules: cases that the peer is known to fail, in the form of e2e/DIFFERENCES.md; without it those of upstream Multus

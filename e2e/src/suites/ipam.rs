@@ -121,7 +121,8 @@ pub(crate) fn run(
     let load = if options.long { LONG } else { SHORT };
     let nodes = load.nodes;
     let name = format!("{nodes} nodes with daemons that may give addresses");
-    let fleet = report.check(&name, || Fleet::new(env, nodes))?;
+    let peer = options.peer.as_deref();
+    let fleet = report.check(&name, || Fleet::new(env, nodes, peer))?;
     report.check("the plugin gives, checks and frees an address", || {
         plugin(&fleet)
     })?;
@@ -364,7 +365,7 @@ fn timed<C: Copy + Send>(
 /// Measures the ADDs of many nodes that request all addresses of a shared range at once, the first ones and later ones, beside as many changes
 /// of other objects by as many clients.
 fn many_nodes(env: &TestEnv) -> anyhow::Result<()> {
-    let fleet = Fleet::new(env, MANY_NODES)?;
+    let fleet = Fleet::new(env, MANY_NODES, None)?;
     let range = json!({"type": "multus-ipam", "subnet": "10.30.0.0/24"});
     let floor = changes(&fleet)?;
     for round in ["first", "later"] {

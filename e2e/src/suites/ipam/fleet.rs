@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU32, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -50,6 +50,7 @@ const RECORDS: &str = ".multus-rs/ipam";
 const DISK: &str = "size=64m";
 const FILLER: &str = "filler";
 const NAMESPACE: &str = "kube-system";
+const DAEMON: &str = "multus-daemon";
 /// Longer than an ADD takes whose API server does not answer.
 const ANSWER_TIME: Duration = Duration::from_mins(1);
 /// How long the plugin waits for the next service, and the pause between two attempts.
@@ -73,7 +74,9 @@ pub(super) struct Fleet {
 pub(super) struct Member {
     pub(super) node: Node,
     pub(super) proxy: TcpProxy,
-    program: PathBuf,
+    /// The release's daemon, and that of the peer, if there is one: each start is one of the next.
+    programs: Vec<PathBuf>,
+    starts: AtomicUsize,
     pub(super) plugins: PathBuf,
     daemon: Mutex<Option<Service>>,
     boots: AtomicU32,
@@ -89,8 +92,8 @@ pub(super) enum Outcome {
 }
 
 impl Fleet {
-    /// Starts an API server and so many nodes with daemons.
-    pub(super) fn new(env: &TestEnv, nodes: u8) -> anyhow::Result<Self> {
+    /// Starts an API server and so many nodes with daemons, every other one of which is that in the directory `peer` at first.
+    pub(super) fn new(env: &TestEnv, nodes: u8, peer: Option<&Path>) -> anyhow::Result<Self> {
         let network = NodeNetwork::new()?;
         let server = Node::start(env, &network, nodes + 1, &[&env.bin])?;
         let control = ControlPlane::start(&server, Components::ApiServer)?;
@@ -110,7 +113,9 @@ impl Fleet {
         let mut members = Vec::new();
         for number in 1..=nodes {
             let node = Node::start(env, &network, number, &[&env.bin])?;
-            members.push(Member::new(env, &control, &server, node, address)?);
+            let mut member = Member::new(env, &control, &server, node, address)?;
+            member.programs.extend(peer.map(|dir| dir.join(DAEMON)));
+            members.push(member);
         }
         let kubeconfig = env.dir.join("whereabouts.kubeconfig");
         let at = format!("https://{address}:6443");
@@ -251,7 +256,8 @@ impl Member {
         daemon::write_account_with(&node, &control.pki, token.trim())?;
         let member = Self {
             proxy: TcpProxy::start_to(&node, address)?,
-            program: env.program("multus-daemon"),
+            programs: vec![env.program(DAEMON)],
+            starts: AtomicUsize::new(usize::from(node.number)),
             plugins: env.program("multus-cni-plugins"),
             daemon: Mutex::default(),
             boots: AtomicU32::new(0),
@@ -317,10 +323,11 @@ impl Member {
     }
 
     pub(super) fn start(&self) -> anyhow::Result<()> {
+        let start = self.starts.fetch_add(1, Ordering::Relaxed);
         let service = daemon::launch(
             &self.node,
             "daemon",
-            &self.program,
+            &self.programs[start % self.programs.len()],
             Access::Account(PORT),
             |command| command.args(["run", "--root", "/", "--config", DAEMON_CONFIG]),
         )?;
