@@ -31,6 +31,8 @@ pub(super) struct Requests {
     pub(super) pod_watches: BTreeSet<String>,
     /// Number of started watches of network definitions.
     pub(super) definition_watches: usize,
+    /// Number of changes of Nodes. One that the server has no time for, which is sent again, counts once.
+    pub(super) node_changes: usize,
 }
 
 impl Audit {
@@ -99,6 +101,7 @@ impl Requests {
             .entry(time.chars().take(19).collect())
             .or_default() += 1;
         let code = event["responseStatus"]["code"].as_u64().unwrap_or(200);
+        self.node_changes += usize::from(verb == "patch" && resource == "nodes" && code != 429);
         if code >= 300 {
             *self.refused.entry(code).or_default() += 1;
             return;
@@ -188,5 +191,15 @@ mod tests {
         requests.add(&event);
         assert_eq!((requests.pod_watches.len(), requests.total()), (1, 2));
         assert_eq!(requests.refused[&429], 1);
+    }
+
+    #[test]
+    fn change_of_a_node_that_is_sent_again_counts_once() {
+        let mut requests = Requests::default();
+        for code in [429, 200, 409] {
+            requests.add(&json!({"verb": "patch", "objectRef": {"resource": "nodes"},
+                "requestURI": "/api/v1/nodes/n1", "responseStatus": {"code": code}}));
+        }
+        assert_eq!((requests.node_changes, requests.total()), (2, 3));
     }
 }

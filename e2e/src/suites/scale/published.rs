@@ -200,11 +200,7 @@ fn nodes(fleet: &Fleet<'_>) -> anyhow::Result<BTreeMap<String, serde_json::Map<S
 fn patches(audit: &mut Audit) -> anyhow::Result<usize> {
     let mut requests = Requests::default();
     audit.read(&mut requests)?;
-    Ok(requests
-        .kinds
-        .get("patch nodes")
-        .copied()
-        .unwrap_or_default())
+    Ok(requests.node_changes)
 }
 
 fn pods_are_bound(fleet: &Fleet<'_>) -> anyhow::Result<()> {
