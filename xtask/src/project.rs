@@ -52,6 +52,9 @@ pub(crate) struct Project {
     pub(crate) trusted_key: Option<TrustedKey>,
 }
 
+/// The variable with which `cargo run` names the directory of the package, and the one that has it afterwards.
+pub(crate) const RUN_BY: &str = "CARGO_MANIFEST_DIR";
+pub(crate) const MANIFEST: &str = "MULTUS_XTASK_DIR";
 /// The variable that names a public key to build into `multus-distro`.
 pub(crate) const TRUSTED_KEY: &str = "MULTUS_TRUSTED_KEY";
 
@@ -66,7 +69,7 @@ pub(crate) struct TrustedKey {
 impl Project {
     /// Opens the checkout that this program was started from.
     pub(crate) fn open() -> anyhow::Result<Self> {
-        let manifest = std::env::var_os("CARGO_MANIFEST_DIR")
+        let manifest = std::env::var_os(MANIFEST)
             .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
         let root = manifest
             .parent()
