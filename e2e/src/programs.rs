@@ -131,26 +131,36 @@ impl Module {
         }
     }
 
-    /// Returns the flags of `go build` that only this module needs.
-    fn flags(self, module: &str) -> anyhow::Result<Vec<String>> {
-        Ok(match self {
-            Self::Containerd => vec!["-tags=no_btrfs".to_owned()],
-            // kubelet and API server compare their versions; a build without this flag has version 0.0.0.
-            Self::Kubernetes => {
-                let version = pinned(module, "k8s.io/kubernetes")?;
-                let minor = version
-                    .split('.')
-                    .nth(1)
-                    .context("a version has a minor part")?;
-                let package = "k8s.io/component-base/version";
-                let set = format!(
-                    "-ldflags=-s -w -X {package}.gitVersion={version} -X {package}.gitMajor=1 -X {package}.gitMinor={minor}"
-                );
-                vec!["-trimpath".to_owned(), set]
-            }
-            _ => Vec::new(),
-        })
+    /// Returns the flag with the build tags that this module needs.
+    fn tags(self) -> Option<&'static str> {
+        (self == Self::Containerd).then_some("-tags=no_btrfs")
     }
+
+    /// Returns the further flags of the linker that this module needs.
+    fn linker_flags(self, module: &str) -> anyhow::Result<String> {
+        if self != Self::Kubernetes {
+            return Ok(String::new());
+        }
+        // kubelet and API server compare their versions; a build without this flag has version 0.0.0.
+        let version = pinned(module, "k8s.io/kubernetes")?;
+        let minor = version
+            .split('.')
+            .nth(1)
+            .context("a version has a minor part")?;
+        let package = "k8s.io/component-base/version";
+        Ok(format!(
+            "-X {package}.gitVersion={version} -X {package}.gitMajor=1 -X {package}.gitMinor={minor}"
+        ))
+    }
+}
+
+/// Returns a command of Go that builds what nobody debugs: with the same flags everywhere a package of several programs is compiled once.
+fn go(words: &[&str], linker_flags: &str) -> Command {
+    let mut go = Command::new("go");
+    go.args(words)
+        .args(["-buildvcs=false", "-gcflags=all=-dwarf=false"])
+        .arg(format!("-ldflags=-s -w {linker_flags}"));
+    go
 }
 
 /// Fails when a program is missing; with `install`, installs or builds it first.
@@ -233,8 +243,9 @@ fn build(module: Module, tools: &Path, install: bool) -> anyhow::Result<()> {
     let pins = read("go.mod")?;
     // A module builds the packages of a list, a program of ours, or both.
     let [list, program] = ["tools.go", "main.go"].map(|name| read(name).unwrap_or_default());
-    let flags = module.flags(&pins)?;
-    let stamp = format!("{pins}\n{list}{program}\n{}", flags.join(" "));
+    let mut go = go(&["build", "-mod=readonly"], &module.linker_flags(&pins)?);
+    go.args(module.tags());
+    let stamp = format!("{pins}\n{list}{program}\n{go:?}");
     let stamp_file = tools.join(format!("{}.stamp", module.name()));
     let out = tools.join(module.output_directory());
     let is_built = || fs::read_to_string(&stamp_file).is_ok_and(|made| made == stamp);
@@ -261,11 +272,8 @@ fn build(module: Module, tools: &Path, install: bool) -> anyhow::Result<()> {
         "building {} (minutes the first time)",
         module.name()
     ));
-    let mut go = Command::new("go");
     go.current_dir(&source)
         .env("CGO_ENABLED", "0")
-        .args(["build", "-mod=readonly", "-buildvcs=false"])
-        .args(flags)
         .arg("-o")
         .arg(format!("{}/", out.display()))
         .args(packages_of(&list))
@@ -326,10 +334,10 @@ impl EditedTests {
         sh::run(Command::new("cp").arg("-r").args([&module, &tests.source]))?;
         sh::run(Command::new("chmod").args(["-R", "u+w"]).arg(&tests.source))?;
         let packages = edit(&tests.source)?;
-        let mut go = Command::new("go");
+        let mut go = go(&["test", "-c", "-vet=off"], "");
         go.current_dir(&tests.source)
             .env("CGO_ENABLED", "0")
-            .args(["test", "-c", "-vet=off", "-buildvcs=false", "-o"])
+            .arg("-o")
             .arg(format!("{}/", tests.programs.display()));
         for directory in packages {
             let package = directory.strip_prefix(&tests.source)?;

@@ -273,16 +273,15 @@ fn inner_program(sources: &Path, version: &str, out: &Path) -> anyhow::Result<()
 /// Returns the flags of the linker that set K3s' version.
 fn version_flags(version: &str) -> String {
     let package = "github.com/k3s-io/k3s/pkg/version";
-    format!("-s -w -X {package}.Version=v{version} -X {package}.GitCommit=e2e")
+    format!("-X {package}.Version=v{version} -X {package}.GitCommit=e2e")
 }
 
-fn go_build(sources: &Path, tags: &str, flags: &str) -> Command {
-    let mut go = Command::new("go");
+fn go_build(sources: &Path, tags: &str, linker_flags: &str) -> Command {
+    let mut go = super::go(&["build", "-mod=mod"], linker_flags);
     go.current_dir(sources)
         // Go does not ask the public database of sums about these forks.
         .env("GONOSUMDB", "github.com/k3s-io/*")
-        .args(["build", "-mod=mod", "-buildvcs=false"])
-        .args([format!("-tags={tags}"), format!("-ldflags={flags}")]);
+        .arg(format!("-tags={tags}"));
     go
 }
 

@@ -163,14 +163,13 @@ fn program(sources: &Path, version: &str, out: &Path) -> anyhow::Result<()> {
         ),
     ];
     let set = set.map(|(name, value)| format!("-X {name}={value}"));
-    let mut go = Command::new("go");
+    let linker_flags = format!("-extldflags -static {}", set.join(" "));
+    let mut go = super::go(&["build", "-mod=mod"], &linker_flags);
     go.current_dir(sources)
         .env("CGO_ENABLED", "1")
         // Go does not ask the public database of sums about these forks.
         .env("GONOSUMDB", "github.com/k3s-io/*,github.com/rancher/*")
-        .args(["build", "-mod=mod", "-buildvcs=false"])
         .arg("-tags=netgo,osusergo,no_stage,static_build,sqlite_omit_load_extension,no_embedded_executor,no_cri_dockerd")
-        .arg(format!("-ldflags=-s -w -extldflags -static {}", set.join(" ")))
         .arg("-o")
         .arg(out)
         .arg(".");
