@@ -162,6 +162,11 @@ impl AddressBlock {
         matches!(&self.mode, Mode::Shared(slots) if slots.iter().all(|slot| slot.owner.is_empty()))
     }
 
+    /// Returns whether the block is shared and an address of it has this owner.
+    pub(crate) fn has(&self, owner: &str) -> bool {
+        matches!(&self.mode, Mode::Shared(slots) if slots.iter().any(|slot| slot.owner == *owner))
+    }
+
     /// Reads an object of the API.
     pub fn parse(object: &Value) -> Result<Self, ObjectError> {
         let empty = Map::new();

@@ -183,17 +183,22 @@ impl<A: Api> Service<A> {
         request: &Request<Id>,
     ) -> Result<(), Failure> {
         let outcome = self.free(own, name, request);
-        if let Some(entry) = self.lock().entries.get_mut(name) {
+        let mut state = self.lock();
+        let State { known, entries, .. } = &mut *state;
+        if let Some(entry) = entries.get_mut(name) {
             let is_claim = Usage::parse(&user.pod).is_some();
+            // A container that goes on after a boot has its slot of before, too.
+            let has_another = known.get(name).is_some_and(|block| block.has(&user.pod));
             match &outcome {
                 Err(_) => entry.open_until = Some(Instant::now() + self.times.settled),
                 // Another request of the same owner may be made yet, as long as an outcome is open.
-                Ok(true) if !is_claim && entry.open_until.is_none() => {
+                Ok(true) if !is_claim && !has_another && entry.open_until.is_none() => {
                     entry.ended.retain(|ended| *ended != *user.pod);
                 }
                 _ => {}
             }
         }
+        drop(state);
         outcome?;
         self.let_go(name)
     }

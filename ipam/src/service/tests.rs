@@ -1320,6 +1320,23 @@ fn shared_block_that_an_earlier_release_left_goes_after_a_boot() {
 }
 
 #[test]
+fn container_that_goes_on_after_a_boot_leaves_no_slot_of_before() {
+    let server = Server::with_nodes(&["a"]);
+    let mut a = Machine::with_times(&server, "a", AT_ONCE);
+    let lan = ipam("10.30.0.0/28");
+    let first = a.add("1", &lan).unwrap();
+    // The machine has a new disk.
+    std::fs::remove_dir_all(a.dir.path()).unwrap();
+    a.boot();
+    let second = a.add("1", &lan).unwrap();
+    assert_ne!(second, first);
+    a.work();
+    a.del("1");
+    a.work();
+    assert_eq!(server.names(), [""; 0]);
+}
+
+#[test]
 fn block_that_was_to_be_given_back_gives_only_under_a_new_turn() {
     for wants in [false, true] {
         let server = Server::with_nodes(&["a", "b"]);
