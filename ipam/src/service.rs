@@ -164,7 +164,8 @@ pub struct Times {
     pub look_again: Duration,
     /// For how long a Node has to be gone until its blocks are free.
     pub gone: Duration,
-    /// The API server applies a request for up to a minute: until then an unknown outcome may still change.
+    /// The kernel sends a request for up to 25 s (`daemon::access`), and the API server applies it for up to a minute: until then an unknown
+    /// outcome may still change.
     pub settled: Duration,
     /// How old the number of used addresses may be that a block's object has.
     pub report: Duration,
@@ -184,7 +185,7 @@ impl Default for Times {
             moving: Duration::from_secs(5),
             look_again: Duration::from_millis(200),
             gone: Duration::from_mins(10),
-            settled: Duration::from_secs(70),
+            settled: Duration::from_secs(90),
             report: Duration::from_secs(5),
             unused: Duration::from_mins(10),
             node: Duration::from_mins(5),

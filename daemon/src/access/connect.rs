@@ -29,7 +29,8 @@ use super::{AccessError, Server};
 
 /// The time limit of connecting, shared by all addresses of the server. A reachable API server answers in milliseconds.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A watch is silent for minutes. A peer that acknowledges neither data nor probes counts as dead after about this time.
+/// A watch is silent for minutes. A peer that acknowledges neither data nor probes counts as dead after about this time. A request that was
+/// given up on leaves this machine no later, which the service of addresses counts on.
 const PEER_TIMEOUT: Duration = Duration::from_secs(25);
 const PROBE_AFTER: Duration = Duration::from_secs(15);
 const PROBE_INTERVAL: Duration = Duration::from_secs(5);
