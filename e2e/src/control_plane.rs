@@ -224,7 +224,8 @@ impl ControlPlane {
     }
 
     fn wait(&self, node: &Node) -> anyhow::Result<()> {
-        sh::until(60, "the API server is ready", || {
+        // One that is killed while many nodes use it makes its roles in a minute or more.
+        sh::until(180, "the API server is ready", || {
             self.kubectl(node, &["get", "--raw=/readyz", "--request-timeout=5s"])
         })
         .map(drop)

@@ -21,6 +21,8 @@ const SERVER: u16 = 6443;
 const TICK: Duration = Duration::from_millis(20);
 /// Time between two changes while flapping.
 const PHASE: Duration = Duration::from_millis(300);
+/// How long bytes of a client that has given up are on their way at most. Its kernel would send them no longer.
+const LATEST: Duration = Duration::from_secs(25);
 /// Delay of each byte while slow.
 const BYTE_DELAY: Duration = Duration::from_millis(1);
 
@@ -37,6 +39,15 @@ pub(crate) enum Condition {
     /// Open and refusing in turn.
     Flapping,
 }
+
+/// All conditions.
+pub(crate) const CONDITIONS: [Condition; 5] = [
+    Condition::Refusing,
+    Condition::Silent,
+    Condition::Slow,
+    Condition::Flapping,
+    Condition::Open,
+];
 
 /// The proxy; its threads end with the test.
 pub(crate) struct TcpProxy(Arc<Shared>);
@@ -151,11 +162,15 @@ fn carry(shared: &Shared, from: &mut TcpStream, to: &mut TcpStream) -> io::Resul
     from.set_read_timeout(Some(TICK))?;
     let mut buffer = [0; 1 << 14];
     let mut has_forwarded = false;
+    let mut closed = None;
     loop {
         match shared.now() {
             Condition::Refusing => return Ok(()),
             // Bytes that a client has sent before it gave up arrive late.
             Condition::Silent if has_forwarded => {
+                if is_too_late(from, &mut closed)? {
+                    return Ok(());
+                }
                 shared.pause();
                 continue;
             }
@@ -177,6 +192,7 @@ fn carry(shared: &Shared, from: &mut TcpStream, to: &mut TcpStream) -> io::Resul
         while let Some((first, rest)) = left.split_first() {
             match shared.now() {
                 Condition::Refusing => return Ok(()),
+                Condition::Silent if is_too_late(from, &mut closed)? => return Ok(()),
                 Condition::Silent => shared.pause(),
                 Condition::Slow => {
                     thread::sleep(BYTE_DELAY);
@@ -190,6 +206,11 @@ fn carry(shared: &Shared, from: &mut TcpStream, to: &mut TcpStream) -> io::Resul
             }
         }
     }
+}
+
+/// Returns whether a stream has had its end, which was first seen when `closed` says, for longer than bytes are on their way.
+fn is_too_late(stream: &TcpStream, closed: &mut Option<Instant>) -> io::Result<bool> {
+    Ok(has_closed(stream)? && closed.get_or_insert_with(Instant::now).elapsed() > LATEST)
 }
 
 /// Waits for the end of a stream whose bytes are not read, at most a tick. Returns whether it has come.
