@@ -45,20 +45,21 @@ impl DistroRelease {
     }
 
     fn record(&self, env: &TestEnv, case: &str, checks: u32) -> anyhow::Result<()> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
-        let path = root.context("e2e lies in the checkout")?.join(PAGE);
-        let page = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        let day = sh::run(Command::new("date").args(["--utc", "+%F"]))?;
-        let commit = env.commit()?;
-        let commit = commit.get(..12).unwrap_or(&commit);
         let key = format!("| {} | {} | `{case}` |", self.distro, self.version);
-        let page = with_row(
-            &page,
-            &key,
-            &format!("{checks} | {commit} | {} |", day.trim()),
-        )?;
-        fs::write(&path, page).with_context(|| path.display().to_string())
+        write_row(env, PAGE, &key, &checks.to_string())
     }
+}
+
+/// Writes a row, which ends with commit and day, into the table of a page of the checkout.
+pub(crate) fn write_row(env: &TestEnv, page: &str, key: &str, rest: &str) -> anyhow::Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent();
+    let path = root.context("e2e lies in the checkout")?.join(page);
+    let page = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let day = sh::run(Command::new("date").args(["--utc", "+%F"]))?;
+    let commit = env.commit()?;
+    let commit = commit.get(..12).unwrap_or(&commit);
+    let rest = format!("{rest} | {commit} | {} |", day.trim());
+    fs::write(&path, with_row(&page, key, &rest)?).with_context(|| path.display().to_string())
 }
 
 /// Replaces the row that begins in this way, or adds it in its place; rows are sorted.

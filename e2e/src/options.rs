@@ -85,7 +85,7 @@ pub(crate) struct Options {
     /// rules: without the system calls that the oldest supported kernel does not have
     #[arg(long)]
     pub(crate) old_kernel: bool,
-    /// rules, load, plugins, k3s, rke2, upgrade, vpn: only the case of this name, or cases whose names contain this
+    /// rules, load, plugins, ipam, k3s, rke2, upgrade, vpn: only the case of this name, or cases whose names contain this; those of ipam are addresses, faults, moves, reference and at-once
     #[arg(long, value_name = "TEXT")]
     pub(crate) case: Option<String>,
     /// plugins: test the plugins in this directory instead of the release's
@@ -94,13 +94,13 @@ pub(crate) struct Options {
     /// k3s, rke2: the directory with K3s and RKE2, or a release of K3s by the name of its lock in e2e/k3s; that of `MULTUS_K3S` unless set
     #[arg(long, value_name = "DIR|VERSION")]
     pub(crate) k3s: Option<PathBuf>,
-    /// k3s, rke2: write each case that passes into docs/contributing/distros.md
+    /// k3s, rke2: write each case that passes into docs/contributing/distros.md; ipam: write what was found into docs/contributing/addresses.md
     #[arg(long)]
     pub(crate) record: bool,
     /// chart: also a chart of each kind that was ever published, in every order; faults: ten times as many kills, and a machine in a pod; ipam: a hundred times as many addresses, on eight nodes, and fifty nodes at once; plugins: fifty times as many, and the slow specs of dhcp; load: a runtime that is silent for two minutes; scale: idle for longer than a watch lasts
     #[arg(long)]
     pub(crate) long: bool,
-    /// faults, plugins: repeat the random choices of the run that printed this seed
+    /// faults, plugins, ipam: repeat the random choices of the run that printed this seed
     #[arg(long)]
     pub(crate) seed: Option<u64>,
     /// faults: run one part alone

@@ -6,11 +6,13 @@ mod fleet;
 mod guest;
 mod history;
 mod moving;
+mod reference;
 
 pub(super) use fleet::pool_kinds;
 
 use std::{
     collections::BTreeSet,
+    fmt,
     sync::{
         Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -28,7 +30,8 @@ use self::{
     history::History,
 };
 use crate::{
-    control_plane::tcp_proxy::Condition,
+    control_plane::tcp_proxy::{CONDITIONS, Condition},
+    distro_table,
     options::Options,
     pool,
     programs::{Module, Needs},
@@ -42,6 +45,18 @@ pub(crate) const NEEDS: Needs = Needs {
     debian: crate::single_node::NEEDS.debian,
     modules: &[Module::Helm, Module::Kubernetes, Module::Whereabouts],
 };
+
+/// The cases of the suite: each kind of address, everything fails, pools become blocks and pools again, the program of whereabouts while
+/// everything fails, and fifty nodes at once.
+const CASES: [&str; 5] = [ADDRESSES, FAULTS, MOVES, REFERENCE, AT_ONCE];
+const ADDRESSES: &str = "addresses";
+const FAULTS: &str = "faults";
+const MOVES: &str = "moves";
+/// Unless they are asked for, only with `--long`.
+const REFERENCE: &str = "reference";
+const AT_ONCE: &str = "at-once";
+/// The page with what was found while everything failed.
+const PAGE: &str = "docs/contributing/addresses.md";
 
 /// How many nodes and containers there are while everything fails, and how many addresses are given meanwhile.
 struct Load {
@@ -74,11 +89,11 @@ const LONG: Load = Load {
 /// How many containers have an address at most while everything fails: more than the small range has, fewer than the large one.
 const LIVING: usize = 192;
 /// How many containers of a node ask at once while nothing fails.
-const AT_ONCE: usize = 4;
+const TAKERS: usize = 4;
 /// Of a check of its own.
 const MANY_NODES: u8 = 50;
 /// The addresses of the range there.
-const ADDRESSES: usize = 253;
+const MANY_ADDRESSES: usize = 253;
 /// So many bytes has a shared block whose addresses are all in use.
 const SHARED_BLOCK: usize = 10_000;
 /// The first stream of random numbers of the containers; those below are of machines and faults.
@@ -118,63 +133,82 @@ pub(crate) fn run(
     options: &Options,
     report: &mut Report,
 ) -> Result<(), CheckFailed> {
+    options.ensure_selected(&CASES, report)?;
     let load = if options.long { LONG } else { SHORT };
     let nodes = load.nodes;
     let name = format!("{nodes} nodes with daemons that may give addresses");
     let peer = options.peer.as_deref();
     let fleet = report.check(&name, || Fleet::new(env, nodes, peer))?;
-    report.check("the plugin gives, checks and frees an address", || {
-        plugin(&fleet)
-    })?;
-    report.check("a held block gives addresses without a request", || {
-        without_requests(&fleet)
-    })?;
-    report.check("128 pods of a node with 16 networks each", || {
-        many_networks(&fleet)
-    })?;
-    report.check("a range serves as many pods as it has addresses", || {
-        all_of_a_range(&fleet)
-    })?;
-    report.check(
-        "another node's block is shared when a range is used up",
-        || shared_on_demand(&fleet),
-    )?;
-    report.check("a node without its API server gives from its block", || {
-        server_away(&fleet)
-    })?;
-    report.check("a chosen address is one pod's", || claims::chosen(&fleet))?;
-    report.check(
-        "a claim keeps its address from node to node until it is deleted",
-        || claims::life(&fleet),
-    )?;
-    report.check("a stateful pod has its address again", || {
-        claims::sticky(&fleet)
-    })?;
-    guest::run(&fleet, report)?;
+    if options.selects(ADDRESSES) {
+        addresses(&fleet, report)?;
+    }
     let seed = options.seed();
     say(&format!("seed    {seed}"));
-    report.check(
-        &format!(
+    if options.selects(FAULTS) {
+        let name = format!(
             "{} addresses while daemons, connections, API server and machines fail",
             load.given
-        ),
-        || under_faults(&fleet, seed, &load),
-    )?;
-    report.check("nothing is left of what was given", || nothing_left(&fleet))?;
-    report.check(
-        "a block that is deleted goes when its holder hears of it",
-        || deleted_blocks(&fleet),
-    )?;
-    // Last: the time that an adoption may take is not met on every machine.
-    moving::run(env, &fleet, options.long, report)?;
+        );
+        let tally = report.check(&name, || under_faults(&fleet, seed, &load))?;
+        report.check("nothing is left of what was given", || nothing_left(&fleet))?;
+        report.check(
+            "a block that is deleted goes when its holder hears of it",
+            || deleted_blocks(&fleet),
+        )?;
+        tally.record(env, options, "multus-ipam and whereabouts' pools", report)?;
+    }
+    // The time that an adoption may take is not met on every machine.
+    if options.selects(MOVES) {
+        moving::run(env, &fleet, options.long, report)?;
+    }
+    let is_meant = |case| (options.long || options.case.is_some()) && options.selects(case);
+    if is_meant(REFERENCE) {
+        let tally = report.check(
+            "the program of whereabouts gives addresses while connections, API server and machines fail",
+            || reference::under_faults(&fleet, seed),
+        )?;
+        tally.record(env, options, "whereabouts' program", report)?;
+    }
     drop(fleet);
-    if options.long {
+    if is_meant(AT_ONCE) {
         report.check(
             "50 nodes take the addresses of a shared range at once",
             || many_nodes(env),
         )?;
     }
     Ok(())
+}
+
+/// Nothing fails, and each kind of address is given.
+fn addresses(fleet: &Fleet, report: &mut Report) -> Result<(), CheckFailed> {
+    report.check("the plugin gives, checks and frees an address", || {
+        plugin(fleet)
+    })?;
+    report.check("a held block gives addresses without a request", || {
+        without_requests(fleet)
+    })?;
+    report.check("128 pods of a node with 16 networks each", || {
+        many_networks(fleet)
+    })?;
+    report.check("a range serves as many pods as it has addresses", || {
+        all_of_a_range(fleet)
+    })?;
+    report.check(
+        "another node's block is shared when a range is used up",
+        || shared_on_demand(fleet),
+    )?;
+    report.check("a node without its API server gives from its block", || {
+        server_away(fleet)
+    })?;
+    report.check("a chosen address is one pod's", || claims::chosen(fleet))?;
+    report.check(
+        "a claim keeps its address from node to node until it is deleted",
+        || claims::life(fleet),
+    )?;
+    report.check("a stateful pod has its address again", || {
+        claims::sticky(fleet)
+    })?;
+    guest::run(fleet, report)
 }
 
 fn plugin(fleet: &Fleet) -> anyhow::Result<()> {
@@ -294,7 +328,7 @@ fn many_networks(fleet: &Fleet) -> anyhow::Result<()> {
 /// Lets all nodes take every address of a range at once.
 fn all_of_a_range(fleet: &Fleet) -> anyhow::Result<()> {
     let begin = Instant::now();
-    let mut times = take_all(fleet, 125, AT_ONCE, &small())?;
+    let mut times = take_all(fleet, 125, TAKERS, &small())?;
     let total = begin.elapsed().as_millis();
     times.sort_unstable();
     say(&format!(
@@ -369,7 +403,7 @@ fn many_nodes(env: &TestEnv) -> anyhow::Result<()> {
     let range = json!({"type": "multus-ipam", "subnet": "10.30.0.0/24"});
     let floor = changes(&fleet)?;
     for round in ["first", "later"] {
-        let times = take_all(&fleet, ADDRESSES, 1, &range)?;
+        let times = take_all(&fleet, MANY_ADDRESSES, 1, &range)?;
         let ratio = print_times(&format!("{round} addresses"), times) / floor;
         say(&format!("        that is {ratio:.2} times the floor"));
         free_all(&fleet)?;
@@ -389,7 +423,7 @@ fn changes(fleet: &Fleet) -> anyhow::Result<f64> {
             "metadata": {"name": name}, "data": {"slots": "x".repeat(SHARED_BLOCK)}});
         fleet.api().request("POST", path, &object)?;
     }
-    let times = timed(ADDRESSES, &names, |name, number| {
+    let times = timed(MANY_ADDRESSES, &names, |name, number| {
         let change = json!({"data": {"owner": number.to_string()}});
         let own = format!("{path}/{name}");
         fleet.api().request("PATCH", &own, &change).map(drop)
@@ -421,7 +455,7 @@ fn free_all(fleet: &Fleet) -> anyhow::Result<()> {
 
 fn shared_on_demand(fleet: &Fleet) -> anyhow::Result<()> {
     // 1,021 addresses in 32 blocks, of which nodes hold 24: the last ones are those of others.
-    take_all(fleet, 1_021, AT_ONCE, &large())?;
+    take_all(fleet, 1_021, TAKERS, &large())?;
     ensure!(
         matches!(fleet.members[2].add("full", &large())?, Outcome::Refused(_)),
         "the range is used up"
@@ -449,8 +483,65 @@ fn server_away(fleet: &Fleet) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lets containers come and go on all nodes while faults hit them.
-fn under_faults(fleet: &Fleet, seed: u64, load: &Load) -> anyhow::Result<()> {
+/// What was found while everything failed.
+struct Tally {
+    given: usize,
+    seconds: u64,
+    /// How many requests failed.
+    failed: usize,
+    faults: String,
+    /// How often an address was given that another pod had.
+    twice: usize,
+    /// How many addresses no pod has, and are not free.
+    left: usize,
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            formatter,
+            "{} addresses in {} s, {} requests failed, {}; {} given twice, {} left",
+            self.given, self.seconds, self.failed, self.faults, self.twice, self.left
+        )
+    }
+}
+
+impl Tally {
+    fn new(history: &History, took: Duration, faults: String, left: usize) -> Self {
+        let (given, failed) = history.counts();
+        Self {
+            given,
+            seconds: took.as_secs(),
+            failed: failed.iter().map(|(_, count)| count).sum(),
+            faults,
+            twice: history.twice().len(),
+            left,
+        }
+    }
+
+    /// Writes the row of who gave the addresses, with `--record`.
+    fn record(
+        &self,
+        env: &TestEnv,
+        options: &Options,
+        who: &str,
+        report: &mut Report,
+    ) -> Result<(), CheckFailed> {
+        if !options.record {
+            return Ok(());
+        }
+        let row = format!(
+            "{} | {} | {} | {} | {} | {}",
+            self.given, self.seconds, self.faults, self.failed, self.twice, self.left
+        );
+        report.check(&format!("{PAGE} has what was found"), || {
+            distro_table::write_row(env, PAGE, &format!("| {who} |"), &row)
+        })
+    }
+}
+
+/// Lets containers come and go on all nodes while faults hit them. Fails when an address was given twice; what is left is looked for later.
+fn under_faults(fleet: &Fleet, seed: u64, load: &Load) -> anyhow::Result<Tally> {
     let history = History::default();
     let next = AtomicUsize::new(0);
     let (is_over, is_machine_over) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -512,16 +603,14 @@ fn under_faults(fleet: &Fleet, seed: u64, load: &Load) -> anyhow::Result<()> {
     })?;
     fleet.heal()?;
     let again = end_again(fleet, &history)?;
-    let seconds = begin.elapsed().as_secs();
-    let (given, failed) = history.counts();
-    let refused: usize = failed.iter().map(|(_, count)| count).sum();
-    say(&format!(
-        "        {given} addresses in {seconds} s, {refused} requests failed, {faults}, {again} DELs of pools lost with an older disk"
-    ));
-    for (reason, count) in failed.iter().take(REASONS) {
+    let faults = format!("{faults}, {again} DELs of pools lost with an older disk");
+    let tally = Tally::new(&history, begin.elapsed(), faults, 0);
+    say(&format!("        {tally}"));
+    for (reason, count) in history.counts().1.iter().take(REASONS) {
         say(&format!("        {count} x {reason}"));
     }
-    history.check()
+    history.check()?;
+    Ok(tally)
 }
 
 /// Adds containers, lets them live for a while and deletes them, as a runtime does: a DEL is repeated until it succeeds.
@@ -642,14 +731,7 @@ fn break_things(
             }
             4..9 => {
                 cut += 1;
-                let conditions = [
-                    Condition::Refusing,
-                    Condition::Silent,
-                    Condition::Slow,
-                    Condition::Flapping,
-                    Condition::Open,
-                ];
-                member.proxy.set(random.one_of(&conditions));
+                member.proxy.set(random.one_of(&CONDITIONS));
             }
             9..11 => {
                 booted += 1;

@@ -121,7 +121,7 @@ impl Fleet {
         let at = format!("https://{address}:6443");
         control.pki.kubeconfig(&kubeconfig, &at, "admin")?;
         for member in &members {
-            guest::write_flat_file(member, &kubeconfig)?;
+            guest::write_flat_file(member, guest::FLAT_FILE, &kubeconfig)?;
         }
         let fleet = Self {
             members,
@@ -492,13 +492,8 @@ impl Member {
         container: &str,
         config: &Value,
     ) -> anyhow::Result<Value> {
-        self.run_plugin(
-            "/opt/cni/multus-ipam",
-            &self.plugins,
-            verb,
-            container,
-            config,
-        )
+        let link = "/opt/cni/multus-ipam";
+        self.run_plugin(link, &self.plugins, verb, container, config, None)
     }
 
     /// Runs a program as the plugin `whereabouts` for a container.
@@ -509,13 +504,25 @@ impl Member {
         container: &str,
         config: &Value,
     ) -> anyhow::Result<Value> {
+        self.whereabouts_until(program, verb, container, config, None)
+    }
+
+    /// Does the same, and kills the program after a time, as a runtime does.
+    pub(super) fn whereabouts_until(
+        &self,
+        program: &Path,
+        verb: &str,
+        container: &str,
+        config: &Value,
+        end: Option<Duration>,
+    ) -> anyhow::Result<Value> {
         let dir = if program == self.plugins {
             "ours"
         } else {
             "theirs"
         };
         let link = format!("/opt/cni/{dir}/whereabouts");
-        self.run_plugin(&link, program, verb, container, config)
+        self.run_plugin(&link, program, verb, container, config, end)
     }
 
     fn run_plugin(
@@ -525,6 +532,7 @@ impl Member {
         verb: &str,
         container: &str,
         config: &Value,
+        end: Option<Duration>,
     ) -> anyhow::Result<Value> {
         let link = self.node.path(name);
         if fs::read_link(&link).is_err() {
@@ -547,7 +555,15 @@ impl Member {
             ("CNI_ARGS", &args),
             ("CNI_PATH", "/opt/cni"),
         ];
-        let command = self.node.command(name);
+        let command = match end {
+            None => self.node.command(name),
+            Some(end) => {
+                let mut command = self.node.command("timeout");
+                command.arg("--signal=KILL");
+                command.args([&format!("{}", end.as_secs_f64()), name]);
+                command
+            }
+        };
         let answer =
             Running::start(command, &variables, config.to_string().as_bytes())?.answer()?;
         answer.success()

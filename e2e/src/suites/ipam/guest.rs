@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The file of a node with the keys that every definition has.
-const FLAT_FILE: &str = "/etc/whereabouts.conf";
+pub(super) const FLAT_FILE: &str = "/etc/whereabouts.conf";
 /// The nodes whose daemons take addresses of the common pool, which has no room for more.
 const NODES: usize = 4;
 /// How many addresses each of two workers of a node takes of the pool, and how many the reference takes on each of two nodes.
@@ -210,8 +210,12 @@ fn reference(
     })
 }
 
-/// Writes the node's file with the keys of every definition.
-pub(super) fn write_flat_file(member: &Member, kubeconfig: &Path) -> anyhow::Result<()> {
+/// Writes a file of the node with the keys of definitions that name it.
+pub(super) fn write_flat_file(
+    member: &Member,
+    path: &str,
+    kubeconfig: &Path,
+) -> anyhow::Result<()> {
     let file = json!({"datastore": "kubernetes", "kubernetes": {"kubeconfig": kubeconfig}, "log_level": "error"});
-    member.node.write(FLAT_FILE, file.to_string())
+    member.node.write(path, file.to_string())
 }

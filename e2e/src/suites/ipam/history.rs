@@ -10,7 +10,7 @@ use anyhow::{Context as _, ensure};
 
 /// A use of an address: it begins when the answer has come, and ends before the DEL is sent or when the machine loses its power.
 #[derive(Debug, Clone)]
-struct Use {
+pub(super) struct Use {
     network: &'static str,
     address: String,
     node: String,
@@ -129,16 +129,29 @@ impl History {
 
     /// Fails when two uses of one address overlap.
     pub(super) fn check(&self) -> anyhow::Result<()> {
-        let events = self.lock();
-        let mut uses: Vec<&Use> = events.uses.iter().collect();
-        uses.sort_by_key(|one| (one.network, &one.address, one.begin));
-        let twice: Vec<_> = uses
-            .windows(2)
-            .filter(|pair| pair[0].network == pair[1].network && pair[0].address == pair[1].address)
-            .filter(|pair| pair[0].end.is_none_or(|end| end > pair[1].begin))
-            .collect();
+        let twice = self.twice();
         ensure!(twice.is_empty(), "an address was used twice: {twice:#?}");
         Ok(())
+    }
+
+    /// Returns the pairs of uses of one address that overlap.
+    pub(super) fn twice(&self) -> Vec<[Use; 2]> {
+        let mut uses = self.lock().uses.clone();
+        uses.sort_by(|one, other| {
+            let key = |one: &Use| (one.network, one.address.clone(), one.begin);
+            key(one).cmp(&key(other))
+        });
+        let pairs = uses.windows(2).filter_map(|pair| match pair {
+            [one, other]
+                if one.network == other.network
+                    && one.address == other.address
+                    && one.end.is_none_or(|end| end > other.begin) =>
+            {
+                Some([one.clone(), other.clone()])
+            }
+            _ => None,
+        });
+        pairs.collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Events> {
