@@ -154,7 +154,8 @@ impl Module {
     }
 }
 
-/// Returns a command of Go that builds what nobody debugs: with the same flags everywhere a package of several programs is compiled once.
+/// Returns a command of Go that builds without debugging information. All programs have the same flags, so that Go compiles a package that
+/// several of them use once.
 fn go(words: &[&str], linker_flags: &str) -> Command {
     let mut go = Command::new("go");
     go.args(words)

@@ -52,8 +52,9 @@ pub(crate) struct Project {
     pub(crate) trusted_key: Option<TrustedKey>,
 }
 
-/// The variable with which `cargo run` names the directory of the package, and the one that has it afterwards.
+/// The variable in which `cargo run` names the directory of the package.
 pub(crate) const RUN_BY: &str = "CARGO_MANIFEST_DIR";
+/// The variable in which xtask names it to itself, once the other one is removed.
 pub(crate) const MANIFEST: &str = "MULTUS_XTASK_DIR";
 /// The variable that names a public key to build into `multus-distro`.
 pub(crate) const TRUSTED_KEY: &str = "MULTUS_TRUSTED_KEY";

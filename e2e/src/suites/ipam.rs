@@ -52,7 +52,7 @@ const CASES: [&str; 5] = [ADDRESSES, FAULTS, MOVES, REFERENCE, AT_ONCE];
 const ADDRESSES: &str = "addresses";
 const FAULTS: &str = "faults";
 const MOVES: &str = "moves";
-/// Unless they are asked for, only with `--long`.
+/// These two cases run with `--long`, or when `--case` names them.
 const REFERENCE: &str = "reference";
 const AT_ONCE: &str = "at-once";
 /// The page with what was found while everything failed.
@@ -483,7 +483,7 @@ fn server_away(fleet: &Fleet) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What was found while everything failed.
+/// The figures of a run under faults.
 struct Tally {
     given: usize,
     seconds: u64,

@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     control_plane::tcp_proxy::{CONDITIONS, Condition, PORT},
+    pool,
     report::say,
     sh,
     suites::faults::random::Random,
@@ -60,30 +61,21 @@ pub(super) fn under_faults(fleet: &Fleet, seed: u64) -> anyhow::Result<Tally> {
     let begin = Instant::now();
     let faults = thread::scope(|scope| {
         let (history, next, is_over) = (&history, &next, &is_over);
-        let mut workers = Vec::new();
-        for (at, member) in fleet.members.iter().enumerate() {
-            for worker in 0..AT_ONCE {
-                let number = u32::try_from(at * AT_ONCE + worker).expect("a handful");
-                let random = Random::new(seed, CONTAINERS + number);
-                workers.push(scope.spawn(move || {
-                    come_and_go(member, &fleet.reference, history, (next, begin), random)
-                }));
-            }
-        }
         let breaker = scope.spawn(|| break_things(fleet, history, is_over, Random::new(seed, 98)));
-        let joined = |worker: thread::ScopedJoinHandle<'_, anyhow::Result<u32>>| {
-            let outcome = worker.join();
-            outcome
-                .map_err(|_| anyhow::anyhow!("a thread panicked"))
-                .flatten()
-        };
-        let outcomes = workers.into_iter().map(joined);
-        let ended = outcomes.sum::<anyhow::Result<u32>>();
+        let members = fleet.members.iter();
+        let workers = members
+            .flat_map(|member| [member; AT_ONCE])
+            .zip(CONTAINERS..);
+        let ended = pool::at_once(workers, |(member, stream)| {
+            let random = Random::new(seed, stream);
+            come_and_go(member, &fleet.reference, history, (next, begin), random)
+        });
         is_over.store(true, Ordering::Relaxed);
         let faults = breaker
             .join()
             .map_err(|_| anyhow::anyhow!("a thread panicked"));
-        anyhow::Ok(format!("{} processes ended, {}", ended?, faults.flatten()?))
+        let ended: u32 = ended?.iter().sum();
+        anyhow::Ok(format!("{ended} processes ended, {}", faults.flatten()?))
     })?;
     fleet.heal()?;
     let (pools, _) = fleet.pools()?;
