@@ -249,6 +249,8 @@ struct Take<'a> {
     has_tried: bool,
     /// The blocks that were read for this ADD.
     read: BTreeSet<String>,
+    /// Those that were read after somebody else had got what was asked for; empty as long as nobody has.
+    reread: BTreeSet<String>,
     has_asked_for_nodes: bool,
     has_asked_for_claims: bool,
     has_swept: bool,
@@ -384,6 +386,7 @@ impl<A: Api> Service<A> {
                 is_listed: false,
                 has_tried: false,
                 read: BTreeSet::new(),
+                reread: BTreeSet::new(),
                 has_asked_for_nodes: false,
                 has_asked_for_claims: false,
                 has_swept: false,
@@ -423,7 +426,13 @@ impl<A: Api> Service<A> {
             };
             let granted = match step {
                 Step::Had(address) | Step::Granted(_, address) => Some(address),
-                Step::Exchange(name, request) => self.exchange(&own, &name, &request)?,
+                Step::Exchange(name, request) => {
+                    let granted = self.exchange(&own, &name, &request)?;
+                    if granted.is_none() {
+                        take.reread.insert(name);
+                    }
+                    granted
+                }
                 step => {
                     self.prepare(&own, take.space, step)?;
                     None

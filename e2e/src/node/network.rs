@@ -10,8 +10,10 @@ use super::init::DIRECTORIES;
 use crate::sh;
 
 const NAME: &str = "multus-e2e-lan";
-/// The most nodes that a run has.
-const NODES: u8 = 9;
+/// How the names of all nodes' namespaces begin.
+const NODE_PREFIX: &str = "multus-e2e-n";
+/// Where the names of network namespaces are files.
+const NAMESPACES: &str = "/run/netns";
 
 /// The bridge. When it is dropped, every network namespace of the run is deleted.
 pub(crate) struct NodeNetwork {
@@ -54,7 +56,7 @@ impl NodeNetwork {
         ip(&format!(
             "netns exec {name} sysctl -qw net.ipv4.ip_forward=1"
         ))?;
-        Ok(Path::new("/run/netns").join(name))
+        Ok(Path::new(NAMESPACES).join(name))
     }
 
     /// Deletes a node's network namespace, and its port on the bridge at once, whatever still runs there.
@@ -92,15 +94,14 @@ pub(crate) fn address(number: u8) -> String {
 }
 
 fn namespace(number: u8) -> String {
-    format!("multus-e2e-n{number}")
+    format!("{NODE_PREFIX}{number}")
 }
 
 fn delete_all() {
-    let nodes = (1..=NODES).map(namespace);
-    for name in nodes.chain([NAME.to_owned()]) {
-        if Path::new("/run/netns").join(&name).exists() {
-            let _ = ip(&format!("netns delete {name}"));
-        }
+    let entries = fs::read_dir(NAMESPACES).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    for name in names.filter(|name| name == NAME || name.starts_with(NODE_PREFIX)) {
+        let _ = ip(&format!("netns delete {name}"));
     }
 }
 

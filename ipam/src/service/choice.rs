@@ -205,11 +205,15 @@ impl State {
         Some(Step::Exchange(name, request?))
     }
 
-    /// Takes a slot of a shared block. Nodes and pods begin at different blocks and slots, so that they seldom meet.
+    /// Takes a slot of a shared block, first of the one that this node has heard of last: what it knows of others is older, and somebody may
+    /// have taken what was free. Nodes and pods begin at different blocks, and each slot is as likely as the next, so that they seldom meet.
     fn take_shared(&mut self, take: &mut Take<'_>, own: &Own) -> Option<Step> {
         let mut is_pending = false;
         let names = self.blocks(take);
-        for name in rotated(&names, &take.owner) {
+        let mut names: Vec<_> = rotated(&names, &take.owner).collect();
+        let heard_of = |name: &&String| self.entries.get(*name).map(|entry| entry.answered_at);
+        names.sort_by_key(|name| std::cmp::Reverse(heard_of(name)));
+        for name in names {
             let block = &self.known[name];
             let Mode::Shared(slots) = &block.mode else {
                 continue;
@@ -221,6 +225,10 @@ impl State {
             if free == 0 || block.is_deleted {
                 continue;
             }
+            // Somebody was faster, so what is known of the other blocks is perhaps as old.
+            if !take.reread.is_empty() && take.reread.insert(name.clone()) {
+                return Some(Step::Read(name.clone()));
+            }
             let view = own.view(block);
             let entry = entry(&mut self.entries, name, own, block.block, take.space);
             let ends = entry.ends(&take.owner);
@@ -231,9 +239,8 @@ impl State {
                 is_pending = true;
                 continue;
             }
-            let first = u32::try_from(hash(&[&take.owner]) % 32).expect("it is small");
-            let free = spread(free, first);
-            let asked = entry.ask(Some(&view), &take.owner, take.allocation, free, true, false);
+            let slot = one_of(free, hash(&[&take.owner]));
+            let asked = entry.ask(Some(&view), &take.owner, take.allocation, slot, true, false);
             if let Some(request) = asked {
                 return Some(Step::Exchange(name.clone(), request));
             }
@@ -550,12 +557,13 @@ fn rotated<'a>(names: &'a [String], seed: &str) -> impl Iterator<Item = &'a Stri
     after.iter().chain(before)
 }
 
-/// Returns the slots of a set from the first one on, or all where there are none.
-fn spread(slots: u32, first: u32) -> u32 {
-    match slots & (u32::MAX << first) {
-        0 => slots,
-        later => later,
+/// Returns one slot of a set that is not empty, which the seed chooses.
+fn one_of(slots: u32, seed: u128) -> u32 {
+    let mut rest = slots;
+    for _ in 0..seed % u128::from(slots.count_ones()) {
+        rest &= rest - 1;
     }
+    rest & rest.wrapping_neg()
 }
 
 pub(super) fn hash(parts: &[&str]) -> u128 {
