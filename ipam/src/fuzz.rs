@@ -92,7 +92,7 @@ pub fn pools(input: &[u8]) -> bool {
     let space = pool.space_to_be(&BTreeMap::new(), &BTreeMap::new());
     let pools = [pool];
     let plan = moving::adopt(
-        &pools,
+        &pools.each_ref(),
         std::slice::from_ref(&space),
         &BTreeMap::new(),
         |_| None,

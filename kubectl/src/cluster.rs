@@ -229,6 +229,25 @@ impl Cluster {
         pages(&self.api(None, &resource), ListParams::default()).await
     }
 
+    /// Reads one object of a kind in any namespace; `None` when there is none, or the cluster does not know the kind.
+    pub(crate) async fn first(
+        &self,
+        (group, version): (&str, &str),
+        kind: &str,
+        plural: &str,
+    ) -> Result<Option<Value>, String> {
+        let resource = resource(group, version, kind, plural);
+        match self
+            .api(None, &resource)
+            .list(&ListParams::default().limit(1))
+            .await
+        {
+            Ok(listed) => Ok(listed.items.into_iter().next().map(to_value)),
+            Err(kube::Error::Api(status)) if status.code == NOT_FOUND => Ok(None),
+            Err(error) => Err(refusal(&error)),
+        }
+    }
+
     /// Reads the pods of a namespace, or of all, page by page.
     pub(crate) async fn pods(&self, namespace: Option<&str>) -> Result<Vec<Value>, String> {
         let kind = resource("", "v1", "Pod", "pods");

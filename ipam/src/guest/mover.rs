@@ -43,8 +43,10 @@ pub enum Write<'a> {
 
 /// The cluster whose pools are moved. An error is a sentence; the request may have been made all the same.
 pub trait Cluster {
-    /// Reads everything that decides but pods and reservations, the pools first.
-    fn seen(&self) -> impl Future<Output = Result<Seen, String>>;
+    /// Reads everything that decides but pods and reservations, after these pools.
+    fn seen(&self, pools: Vec<StoredPool>) -> impl Future<Output = Result<Seen, String>>;
+    /// Reads the name of the pools' namespace.
+    fn home(&self) -> impl Future<Output = Result<String, String>>;
     /// Reads the namespace of the pools.
     fn namespace(&self, name: &str) -> impl Future<Output = Result<Namespace, String>>;
     /// Reads the pools, which are of one namespace; there is at least one.
@@ -176,10 +178,9 @@ struct Run<'a, C> {
 
 impl<'a, C: Cluster> Run<'a, C> {
     async fn begin(cluster: &'a C) -> Outcome<Self> {
-        let pools = cluster.pools().await.map_err(MoveError::Cluster)?;
         let mut run = Self {
             cluster,
-            namespace: pools[0].namespace.clone(),
+            namespace: cluster.home().await.map_err(MoveError::Cluster)?,
             id: String::new(),
             has_taken_over: Cell::new(false),
         };
@@ -241,12 +242,25 @@ pub struct Seen {
     pub reservations: BTreeMap<String, Reserved>,
     /// What definitions of whereabouts say of reservations, by the names of their pools.
     pub wanted: BTreeMap<String, BTreeSet<bool>>,
+    /// The pools of each definition with several ranges, of all of which a pod gets an address.
+    pub joint: BTreeSet<BTreeSet<String>>,
     /// Of an adoption: where pods are, by namespace and name.
     pub pods: BTreeMap<String, PodPlace>,
     /// What keeps pools from being adopted, and adopted ones from going back, beside what is in pools and blocks.
     pub against_adoption: Vec<String>,
     pub against_return: Vec<String>,
 }
+
+/// Pools that are adopted at once. A pod waits while its own are.
+enum Batch {
+    /// Those with these names, and no other pool has an address of theirs.
+    Of(BTreeSet<String>),
+    /// All that are not in blocks: while they are moved, nobody makes reservations.
+    Rest,
+}
+
+/// A batch has so many addresses, unless it is one pool.
+const MOST_AT_ONCE: usize = if cfg!(test) { 1 } else { 2_000 };
 
 /// Moves the addresses of all pools into blocks.
 pub async fn adopt(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
@@ -272,19 +286,19 @@ async fn while_others_write(command: impl AsyncFn() -> Outcome<Report>) -> Outco
 
 async fn adopt_once(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
     let run = &Run::begin(cluster).await?;
-    if order.is_meant {
-        renew(run).await?;
-    }
-    let mut seen = certain(run).await?;
+    let pools = if order.is_meant {
+        renew(run).await?
+    } else {
+        pools(run).await?
+    };
+    let mut seen = certain(run, pools).await?;
     if seen.stored.has(RETURNING) {
         if seen.mark == OPEN {
             return Err(MoveError::Returning);
         }
         return reopen(run, order, &seen).await;
     }
-    let is_begun = seen.stored.has(ADOPTED);
-    let mut adoption = seen.adoption();
-    let leaked = adoption.leaked.clone();
+    let adoption = seen.adoption(&Batch::Rest);
     let mut report = seen.adoption_report(&adoption);
     if seen.stored.pools.iter().all(|pool| pool.word == ADOPTED) {
         report.is_done = true;
@@ -294,53 +308,32 @@ async fn adopt_once(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
     if !order.is_meant || !report.obstacles.is_empty() {
         return Ok(report);
     }
-    if !is_begun {
-        // Where neither the pool nor a definition says the space, the pool's entries decide once they do not change any more.
-        let stamped = |pool: &StoredPool| match pool.known_space(&seen.wanted) {
-            Some(space) => pool.assign(ADOPTING, &space),
-            None => pool.stamp(ADOPTING),
-        };
-        stamp(run, StoredPool::is_open, stamped).await?;
-        mark(run, ADOPTED).await?;
-        // Requests of a run that was interrupted may be made meanwhile.
-        for attempt in 0.. {
-            seen = self::seen(run, Some(seen)).await?;
-            if order.without_leaked {
-                seen.leave_out(&leaked);
-            }
-            adoption = seen.adoption();
-            report = seen.adoption_report(&adoption);
-            if !report.obstacles.is_empty() {
-                // A node that had not heard of a return frees what it has got since.
-                let is_transient = |one: &Obstacle| matches!(one, Obstacle::InUse { .. });
-                if attempt < ATTEMPTS && adoption.obstacles.iter().any(is_transient) {
-                    run.look_again().await;
-                    continue;
-                }
-                report.done = "pods wait for their addresses until this is cured and the command is run again, or until kubectl multus ipam return whereabouts --yes";
-                return Ok(report);
-            }
-            // A stamp of the interrupted run was made after its blocks, in which nodes free addresses since.
-            if seen.stored.has(ADOPTED) {
-                break;
-            }
-            // Spaces are written before blocks: if this run is interrupted, definitions may have changed before the next one.
-            let spaces = seen.unsaid_spaces();
-            let changed = match patched_pools(run, &spaces).await? {
-                0 if write_blocks(run, &seen.stored.blocks, &adoption).await? == 0 => break,
-                0 => "blocks",
-                _ => "pools",
+    // Of parts that an interrupted run has written, only the last stamps are missing.
+    let to_write = names(&seen.members(&Batch::Rest));
+    let mut written = names(&seen.stored.pools.iter().collect::<Vec<_>>());
+    written.retain(|name| !to_write.contains(name));
+    for batch in &seen.batches() {
+        // From the first adopted pool to the last one there is always one that is being adopted: a new pool waits for it.
+        stamp_one(run, &mut seen, batch).await?;
+        finish(run, &seen, &written).await?;
+        if let Some(obstacles) = write(run, &mut seen, batch, order, &adoption.leaked).await? {
+            report.obstacles = obstacles;
+            report.done = if seen.stored.has(ADOPTED) {
+                "pods of the other pools wait for their addresses until this is cured and the command is run again"
+            } else {
+                "pods wait for their addresses until this is cured and the command is run again, or until kubectl multus ipam return whereabouts --yes"
             };
-            if attempt == ATTEMPTS {
-                return Err(MoveError::Changed(changed));
-            }
+            return Ok(report);
         }
+        written = names(&seen.members(batch));
     }
+    finish(run, &seen, &written).await?;
     let is_new = |pool: &StoredPool| pool.is_open() && pool.is_empty();
     let assign = |pool: &StoredPool, word| pool.assign(word, &seen.space_to_be(pool));
     stamp(run, is_new, |pool| assign(pool, ADOPTING)).await?;
-    stamp(run, StoredPool::is_adopting, |pool| assign(pool, ADOPTED)).await?;
-    report.obstacles = texts(&moving::late(&pools(run).await?));
+    let adopt = |pool: &StoredPool| assign(pool, ADOPTED);
+    let pools = stamp(run, StoredPool::is_adopting, adopt).await?;
+    report.obstacles = texts(&moving::late(&pools));
     report.is_done = report.obstacles.is_empty();
     report.done = if report.is_done {
         "adopted"
@@ -348,6 +341,87 @@ async fn adopt_once(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
         "the other pools are adopted"
     };
     Ok(report)
+}
+
+/// Stamps a pool of a batch, if one gives addresses.
+async fn stamp_one(run: &Run<'_, impl Cluster>, seen: &mut Seen, batch: &Batch) -> Outcome<()> {
+    let open = seen.open_members(batch);
+    let Some(first) = open.first() else {
+        return Ok(());
+    };
+    let name = first.name.clone();
+    let patch = |pool: &StoredPool| seen.first_stamp(pool);
+    stamp_read(run, open.into_iter().take(1), StoredPool::is_open, patch).await?;
+    let stamped = seen.stored.pools.iter_mut().find(|pool| pool.name == name);
+    if let Some(stamped) = stamped {
+        ADOPTING.clone_into(&mut stamped.word);
+    }
+    Ok(())
+}
+
+/// Writes the last stamps of these pools, whose addresses are in blocks.
+async fn finish(run: &Run<'_, impl Cluster>, seen: &Seen, names: &BTreeSet<String>) -> Outcome<()> {
+    let all = seen.stored.pools.iter();
+    let pools = all.filter(|pool| names.contains(&pool.name));
+    let assign = |pool: &StoredPool| pool.assign(ADOPTED, &seen.space_to_be(pool));
+    stamp_read(run, pools, StoredPool::is_adopting, assign).await
+}
+
+/// Stamps the pools of a batch, and writes their blocks. Returns what keeps them from being adopted, if there is something.
+async fn write(
+    run: &Run<'_, impl Cluster>,
+    seen: &mut Seen,
+    batch: &Batch,
+    order: Order,
+    leaked: &BTreeSet<(String, IpAddr)>,
+) -> Outcome<Option<Vec<String>>> {
+    loop {
+        let open = seen.open_members(batch);
+        if !open.is_empty() {
+            run.begins(Step::Stamp(open.len()));
+        }
+        stamp_read(run, open, StoredPool::is_open, |pool| {
+            seen.first_stamp(pool)
+        })
+        .await?;
+        if matches!(batch, Batch::Rest) {
+            mark(run, ADOPTED).await?;
+        }
+        seen.read_again(run, batch).await?;
+        if seen.open_members(batch).is_empty() {
+            break;
+        }
+    }
+    // Requests of a run that was interrupted may be made meanwhile.
+    for attempt in 0.. {
+        if order.without_leaked {
+            seen.leave_out(leaked);
+        }
+        let adoption = seen.adoption(batch);
+        let changed = if adoption.obstacles.is_empty() {
+            // Spaces are written before blocks: if this run is interrupted, definitions may have changed before the next one.
+            let spaces = seen.unsaid_spaces(batch);
+            match patched_pools(run, &spaces).await? {
+                0 if write_blocks(run, &seen.stored.blocks, &adoption).await? == 0 => break,
+                0 => "blocks",
+                _ => "pools",
+            }
+        } else {
+            // A node that had not heard of a return frees what it has got since.
+            let is_transient = |one: &Obstacle| matches!(one, Obstacle::InUse { .. });
+            if attempt == ATTEMPTS || !adoption.obstacles.iter().any(is_transient) {
+                return Ok(Some(texts(&adoption.obstacles)));
+            }
+            run.look_again().await;
+            "blocks"
+        };
+        if attempt == ATTEMPTS {
+            return Err(MoveError::Changed(changed));
+        }
+        seen.read_again(run, batch).await?;
+        seen.stored.blocks = run.blocks().await.map_err(MoveError::Cluster)?;
+    }
+    Ok(None)
 }
 
 /// Goes back to blocks when pools have not been written yet.
@@ -383,7 +457,8 @@ async fn reopen(run: &Run<'_, impl Cluster>, order: Order, seen: &Seen) -> Outco
 async fn give_back_once(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
     let run = &Run::begin(cluster).await?;
     run.begins(Step::Read);
-    let seen = run.seen().await.map_err(MoveError::Cluster)?;
+    let seen = run.seen(pools(run).await?).await;
+    let seen = seen.map_err(MoveError::Cluster)?;
     let stored = &seen.stored;
     let mut report = Report {
         pools: stored.pools.len(),
@@ -459,9 +534,13 @@ async fn give_back_once(cluster: &impl Cluster, order: Order) -> Outcome<Report>
 
 /// Reads everything that decides on an adoption, the pools first and the pods after them. A pod whose entry has not changed since `before`
 /// is taken from there.
-async fn seen(run: &Run<'_, impl Cluster>, before: Option<Seen>) -> Outcome<Seen> {
+async fn seen(
+    run: &Run<'_, impl Cluster>,
+    pools: Vec<StoredPool>,
+    before: Option<Seen>,
+) -> Outcome<Seen> {
     run.begins(Step::Read);
-    let mut seen = run.seen().await.map_err(MoveError::Cluster)?;
+    let mut seen = run.seen(pools).await.map_err(MoveError::Cluster)?;
     let names = before.map(|before| {
         let unknown = before.unknown_pods(&seen.stored.pools);
         seen.pods = before.pods;
@@ -470,7 +549,7 @@ async fn seen(run: &Run<'_, impl Cluster>, before: Option<Seen>) -> Outcome<Seen
     });
     let read = run.pods(names).await.map_err(MoveError::Cluster)?;
     seen.pods.extend(read);
-    if seen.asks_for_reservations() {
+    if seen.asks_for_reservations(&Batch::Rest) {
         seen.reservations = reservations(run).await?;
     }
     Ok(seen)
@@ -478,16 +557,16 @@ async fn seen(run: &Run<'_, impl Cluster>, before: Option<Seen>) -> Outcome<Seen
 
 /// Reads everything that decides on an adoption, again while addresses have two entries and these change: while one reads, an entry may be
 /// freed and the next one made.
-async fn certain(run: &Run<'_, impl Cluster>) -> Outcome<Seen> {
-    let mut seen = seen(run, None).await?;
-    let mut doubled = seen.doubled();
+async fn certain(run: &Run<'_, impl Cluster>, pools: Vec<StoredPool>) -> Outcome<Seen> {
+    let mut seen = seen(run, pools, None).await?;
+    let mut doubled = seen.doubled(&Batch::Rest);
     for _ in 0..ATTEMPTS {
         if doubled.is_empty() {
             break;
         }
         run.look_again().await;
-        seen = self::seen(run, Some(seen)).await?;
-        let before = std::mem::replace(&mut doubled, seen.doubled());
+        seen = self::seen(run, self::pools(run).await?, Some(seen)).await?;
+        let before = std::mem::replace(&mut doubled, seen.doubled(&Batch::Rest));
         if doubled.iter().any(|one| before.contains(one)) {
             break;
         }
@@ -558,16 +637,94 @@ impl Seen {
         unknown.map(|owner| owner.pod.as_str()).collect()
     }
 
+    /// Reads the pools again, and what depends on their entries. A pod whose entry has not changed stays as it was read.
+    async fn read_again(&mut self, run: &Run<'_, impl Cluster>, batch: &Batch) -> Outcome<()> {
+        let pools = pools(run).await?;
+        let unknown = self.unknown_pods(&pools);
+        let read = run.pods(Some(unknown.clone())).await;
+        self.pods.retain(|name, _| !unknown.contains(name.as_str()));
+        self.pods.extend(read.map_err(MoveError::Cluster)?);
+        self.stored.pools = pools;
+        if self.asks_for_reservations(batch) {
+            self.reservations = reservations(run).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the pools in parts: those of two parts have no block in common, and no definition names both.
+    fn parts(&self) -> Vec<Vec<&StoredPool>> {
+        let are_connected = |one: &StoredPool, other: &StoredPool| {
+            let mut joint = self.joint.iter();
+            one.shares_blocks(other)
+                || joint.any(|names| names.contains(&one.name) && names.contains(&other.name))
+        };
+        let mut parts: Vec<Vec<&StoredPool>> = Vec::new();
+        for pool in &self.stored.pools {
+            let (connected, others): (Vec<_>, Vec<_>) = parts
+                .into_iter()
+                .partition(|part| part.iter().any(|other| are_connected(pool, other)));
+            parts = others;
+            parts.push([connected.concat(), vec![pool]].concat());
+        }
+        parts
+    }
+
+    /// Returns the parts of which no pool is in blocks. Where one is, the addresses of all are there.
+    fn parts_to_write(&self) -> impl Iterator<Item = Vec<&StoredPool>> {
+        let parts = self.parts().into_iter();
+        parts.filter(|part| part.iter().all(|pool| pool.word != ADOPTED))
+    }
+
+    /// Returns the batches of an adoption in their order. Before the last one pods make reservations, so it has the pools for which these
+    /// decide: those that have a block in common, and those whose space nothing else says.
+    fn batches(&self) -> Vec<Batch> {
+        let is_free = |part: &Vec<&StoredPool>| {
+            let mut pairs = part.iter().enumerate();
+            part.iter()
+                .all(|pool| pool.known_space(&self.wanted).is_some())
+                && pairs.all(|(at, pool)| part[..at].iter().all(|one| !one.shares_blocks(pool)))
+        };
+        let (mut batches, mut names, mut addresses) = (Vec::new(), BTreeSet::new(), 0);
+        for part in self.parts_to_write().filter(is_free) {
+            names.extend(part.iter().map(|pool| pool.name.clone()));
+            addresses += part
+                .iter()
+                .map(|pool| pool.owners().count().max(1))
+                .sum::<usize>();
+            if addresses >= MOST_AT_ONCE {
+                batches.push(Batch::Of(std::mem::take(&mut names)));
+                addresses = 0;
+            }
+        }
+        batches.push(Batch::Rest);
+        batches
+    }
+
+    /// Returns the pools of a batch whose addresses are not in blocks.
+    fn members(&self, batch: &Batch) -> Vec<&StoredPool> {
+        let is_in = |part: &Vec<&StoredPool>| match batch {
+            Batch::Of(names) => part.iter().any(|pool| names.contains(&pool.name)),
+            Batch::Rest => true,
+        };
+        self.parts_to_write().filter(is_in).flatten().collect()
+    }
+
+    fn open_members(&self, batch: &Batch) -> Vec<&StoredPool> {
+        let mut members = self.members(batch);
+        members.retain(|pool| pool.is_open());
+        members
+    }
+
     /// Returns whether an adoption depends on reservations: on those of a pool whose space nothing else says, or of an address with two
     /// entries, one of which is being freed.
-    fn asks_for_reservations(&self) -> bool {
-        let mut pools = self.stored.pools.iter();
-        pools.any(|pool| pool.known_space(&self.wanted).is_none()) || !self.doubled().is_empty()
+    fn asks_for_reservations(&self, batch: &Batch) -> bool {
+        let is_unsaid = |pool: &&StoredPool| pool.known_space(&self.wanted).is_none();
+        self.members(batch).iter().any(is_unsaid) || !self.doubled(batch).is_empty()
     }
 
     /// Returns the addresses that two pods have.
-    fn doubled(&self) -> Vec<Obstacle> {
-        let mut obstacles = self.adoption().obstacles;
+    fn doubled(&self, batch: &Batch) -> Vec<Obstacle> {
+        let mut obstacles = self.adoption(batch).obstacles;
         obstacles.retain(|one| matches!(one, Obstacle::Twice { .. }));
         obstacles
     }
@@ -577,24 +734,44 @@ impl Seen {
         pool.space_to_be(&self.reservations, &self.wanted)
     }
 
+    /// Returns the patch that stamps a pool first. Where neither the pool nor a definition says its space, its entries decide once they do
+    /// not change any more.
+    fn first_stamp(&self, pool: &StoredPool) -> Value {
+        match pool.known_space(&self.wanted) {
+            Some(space) => pool.assign(ADOPTING, &space),
+            None => pool.stamp(ADOPTING),
+        }
+    }
+
     /// Returns the patches that write the spaces of pools without one.
-    fn unsaid_spaces(&self) -> Vec<(&StoredPool, Value)> {
-        let pools = self.stored.pools.iter().filter(|pool| !pool.says_space());
-        pools
+    fn unsaid_spaces(&self, batch: &Batch) -> Vec<(&StoredPool, Value)> {
+        let members = self.members(batch).into_iter();
+        members
+            .filter(|pool| !pool.says_space())
             .map(|pool| (pool, pool.assign(ADOPTING, &self.space_to_be(pool))))
             .collect()
     }
 
-    fn adoption(&self) -> Adoption {
-        let Stored { pools, blocks } = &self.stored;
-        let spaces: Vec<_> = pools.iter().map(|pool| self.space_to_be(pool)).collect();
+    fn adoption(&self, batch: &Batch) -> Adoption {
+        let members = self.members(batch);
+        let others = self.stored.pools.iter();
+        let others: Vec<_> = others
+            .filter(|pool| members.iter().all(|member| member.name != pool.name))
+            .collect();
+        // Closed blocks that no pool has are opened with the last ones.
+        let is_meant = |block: &&AddressBlock| match batch {
+            Batch::Of(_) => members.iter().any(|pool| pool.has_block(block)),
+            Batch::Rest => others.iter().all(|pool| !pool.has_block(block)),
+        };
+        let blocks: Vec<_> = self.stored.blocks.iter().filter(is_meant).collect();
+        let spaces: Vec<_> = members.iter().map(|pool| self.space_to_be(pool)).collect();
         let place = |pod: &str| self.pods.get(pod).cloned();
-        moving::adopt(pools, &spaces, &self.reservations, place, blocks)
+        moving::adopt(&members, &spaces, &self.reservations, place, &blocks)
     }
 
     fn adoption_report(&self, adoption: &Adoption) -> Report {
-        // Blocks are written before any pool is adopted.
-        let obstacles = if self.stored.has(ADOPTED) {
+        // From the last batch on, no pool gives addresses.
+        let obstacles = if self.mark == ADOPTED && self.stored.has(ADOPTED) {
             texts(&moving::late(&self.stored.pools))
         } else {
             [&self.against_adoption[..], &texts(&adoption.obstacles)].concat()
@@ -633,55 +810,71 @@ impl Seen {
     }
 }
 
+fn names(pools: &[&StoredPool]) -> BTreeSet<String> {
+    pools.iter().map(|pool| pool.name.clone()).collect()
+}
+
 fn texts(obstacles: &[Obstacle]) -> Vec<String> {
     obstacles.iter().map(Obstacle::to_string).collect()
 }
 
-/// Stamps all pools that are meant, also those that are made meanwhile.
+/// Stamps all pools that are meant, also those that are made meanwhile. Returns the pools as they are then.
 async fn stamp(
     run: &Run<'_, impl Cluster>,
     is_meant: impl Fn(&StoredPool) -> bool,
     patch: impl Fn(&StoredPool) -> Value,
-) -> Outcome<()> {
+) -> Outcome<Vec<StoredPool>> {
     loop {
         let pools = pools(run).await?;
-        let patches: Vec<_> = pools
-            .iter()
-            .filter(|pool| is_meant(pool))
-            .map(|pool| (pool, patch(pool)))
-            .collect();
-        if patches.is_empty() {
-            return Ok(());
+        let meant: Vec<_> = pools.iter().filter(|pool| is_meant(pool)).collect();
+        if meant.is_empty() {
+            return Ok(pools);
         }
-        run.begins(Step::Stamp(patches.len()));
-        if patched_pools(run, &patches).await? == 0 {
-            continue;
-        }
-        // A pool that pods come from changes sooner than all pools are listed, so each is read alone.
-        for (pool, _) in patches {
-            loop {
-                let read = run.pool(&pool.namespace, &pool.name).await;
-                let read = read.map_err(MoveError::Cluster)?;
-                let Some(read) = read.filter(|read| is_meant(read)) else {
-                    break;
-                };
-                if patched_pools(run, &[(&read, patch(&read))]).await? == 0 {
-                    break;
-                }
-            }
-        }
+        run.begins(Step::Stamp(meant.len()));
+        stamp_read(run, meant, &is_meant, &patch).await?;
     }
 }
 
-/// Changes the stamp of each pool that is being adopted, so that a stamp of an interrupted run fails when it arrives late.
-async fn renew(run: &Run<'_, impl Cluster>) -> Outcome<()> {
-    for _ in 0..ATTEMPTS {
+/// Stamps those of these pools that are meant.
+async fn stamp_read<'a>(
+    run: &Run<'_, impl Cluster>,
+    pools: impl IntoIterator<Item = &'a StoredPool>,
+    is_meant: impl Fn(&StoredPool) -> bool,
+    patch: impl Fn(&StoredPool) -> Value,
+) -> Outcome<()> {
+    let meant = pools.into_iter().filter(|pool| is_meant(pool));
+    let patches: Vec<_> = meant.map(|pool| (pool, patch(pool))).collect();
+    if patched_pools(run, &patches).await? == 0 {
+        return Ok(());
+    }
+    // A pool that pods come from changes sooner than all pools are listed, so each is read alone.
+    for (pool, _) in patches {
+        loop {
+            let read = run.pool(&pool.namespace, &pool.name).await;
+            let read = read.map_err(MoveError::Cluster)?;
+            let Some(read) = read.filter(|read| is_meant(read)) else {
+                break;
+            };
+            if patched_pools(run, &[(&read, patch(&read))]).await? == 0 {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Changes the stamp of each pool that is being adopted, so that a stamp of an interrupted run fails when it arrives late. Returns the pools as
+/// they are then.
+async fn renew(run: &Run<'_, impl Cluster>) -> Outcome<Vec<StoredPool>> {
+    let mut is_renewed = false;
+    for _ in 0..=ATTEMPTS {
         let pools = pools(run).await?;
         let begun = pools.iter().filter(|pool| pool.is_adopting());
         let patches: Vec<_> = begun.map(|pool| (pool, pool.renew())).collect();
-        if patched_pools(run, &patches).await? == 0 {
-            return Ok(());
+        if is_renewed || patches.is_empty() {
+            return Ok(pools);
         }
+        is_renewed = patched_pools(run, &patches).await? == 0;
     }
     Err(MoveError::Changed("pools"))
 }

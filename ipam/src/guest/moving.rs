@@ -215,6 +215,16 @@ impl StoredPool {
                 || block.block.slot(self.subnet.first()).is_some())
     }
 
+    /// Returns whether another pool of the same name of a network has addresses of the same block, so that they may have the same space.
+    pub fn shares_blocks(&self, other: &Self) -> bool {
+        let [own, others] = [self, other].map(|pool| {
+            let [first, last] = [pool.subnet.first(), pool.subnet.last()].map(Block::of);
+            first..=last
+        });
+        self.network_name == other.network_name
+            && (own.contains(others.start()) || others.contains(own.start()))
+    }
+
     /// Returns the space of an adopted pool.
     pub fn space(&self) -> &str {
         self.space.as_deref().unwrap_or(&self.network_name)
@@ -294,13 +304,13 @@ impl StoredPool {
 }
 
 /// Returns the blocks that pools become, each of which gets to a space. `reservations` are all by their names, `place` finds
-/// a pod by namespace and name, and `blocks` are all that exist.
+/// a pod by namespace and name, and `blocks` are those that exist but for other pools'.
 pub fn adopt(
-    pools: &[StoredPool],
+    pools: &[&StoredPool],
     spaces: &[String],
     reservations: &BTreeMap<String, Reserved>,
     place: impl Fn(&str) -> Option<PodPlace>,
-    blocks: &[AddressBlock],
+    blocks: &[&AddressBlock],
 ) -> Adoption {
     let mut adoption = Adoption::default();
     let mut users: BTreeMap<(String, IpAddr), (&str, bool)> = BTreeMap::new();

@@ -10,7 +10,7 @@
 //!   [`crate::request::Own`], and written here once more on [`Name`]s.
 //! - Not here: guests of whereabouts, an older disk, and a claim that is made again under its name.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -52,6 +52,8 @@ enum Rule {
     Over,
     /// GC frees nothing of an ADD that is under way.
     UnderWay,
+    /// A use does not begin again while a request that ends it is under way.
+    Ended,
     /// 9: an emptied directory gives nothing of what was held in this boot.
     Boot,
 }
@@ -70,7 +72,7 @@ struct Limits {
     has_claim: bool,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Machine {
     is_on: bool,
     is_registered: bool,
@@ -113,7 +115,7 @@ fn index(name: u8) -> usize {
 }
 
 /// The ADD of a pod of the claim: the claim as it was read, and the slot that the pod has in the block.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Adding {
     pod: u8,
     read: Claim,
@@ -121,20 +123,20 @@ struct Adding {
 }
 
 /// The claim as the API server has it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Claim {
     version: usize,
     slot: Option<usize>,
 }
 
 /// A write that is under way, with the machine that awaits its answer.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Message {
     Block(Option<u8>, Request<u8>),
     Claim(u8, Adding),
 }
 
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct State {
     api: Option<Block<u8>>,
     machines: Vec<Machine>,
@@ -148,7 +150,7 @@ struct State {
     emptied: u8,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Use {
     slot: usize,
     is_claimed: bool,
@@ -643,6 +645,10 @@ fn add_claimed(
         return;
     };
     machine.adding = Some(adding);
+    let is_ending = state.messages.iter().any(|one| ends(one, adding.pod));
+    if is_ending && broken != Some(Rule::Ended) {
+        return;
+    }
     if adding.slot.is_some() {
         return send(next, changed, Message::Claim(name, adding), limits);
     }
@@ -666,6 +672,27 @@ fn add_claimed(
         }
     };
     post(next, changed, Some(name), request, limits);
+}
+
+/// Returns whether a write ends the use of a pod.
+fn ends(message: &Message, pod: u8) -> bool {
+    let has = |owner: &Option<Owner<u8>>| {
+        let users = owner.iter().flat_map(Owner::users);
+        users.into_iter().any(|user| user.pod == pod)
+    };
+    match message {
+        Message::Block(
+            None,
+            Request {
+                tests,
+                change: Change::Slot(_, owner),
+            },
+        ) => {
+            let mut tests = tests.iter();
+            !has(owner) && tests.any(|test| matches!(test, Test::Slot(_, before) if has(before)))
+        }
+        _ => false,
+    }
 }
 
 /// The claim is deleted, and a slot that is not its any more is freed.
@@ -721,8 +748,43 @@ fn delete(next: &mut Vec<State>, state: &State) {
     }
 }
 
-/// Returns the number of states, whether all were seen, and whether two pods had one address.
+/// Explores all histories within the limits. Returns how many states there are, whether these are all, and whether one is a violation, whose
+/// history is printed unless a rule is broken.
 fn explore(limits: Limits, broken: Option<Rule>) -> (usize, bool, bool) {
+    let found = search(limits, broken, &mut |_, _| {});
+    if broken.is_none()
+        && let (_, _, Some(violated)) = &found
+    {
+        // Once more, with the state before each one.
+        let mut before = HashMap::new();
+        search(limits, None, &mut |state, next| {
+            before.entry(hash(next)).or_insert_with(|| hash(state));
+        });
+        let mut history = vec![hash(violated)];
+        while let Some(one) = before.get(&history[history.len() - 1]) {
+            history.push(*one);
+        }
+        search(limits, None, &mut |_, next| {
+            if let Some(left) = history.iter().position(|one| *one == hash(next)) {
+                println!("{left} steps before the violation: {next:?}");
+            }
+        });
+    }
+    (found.0, found.1, found.2.is_some())
+}
+
+/// 64 bits of a state: two of a million are the same one time in 40 million, two of a hundred million one time in 4,000.
+fn hash(state: &State) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::new().hash_one(state)
+}
+
+/// Looks at one state after the other, and tells of each new one and the state before it. Returns how many there are, whether these are all,
+/// and the one that is a violation, which ends the search.
+fn search(
+    limits: Limits,
+    broken: Option<Rule>,
+    found: &mut impl FnMut(&State, &State),
+) -> (usize, bool, Option<State>) {
     let machine = |name| Machine {
         is_on: true,
         is_registered: true,
@@ -743,9 +805,7 @@ fn explore(limits: Limits, broken: Option<Rule>) -> (usize, bool, bool) {
         power_cuts: 0,
         emptied: 0,
     };
-    // 64 bits of each state: two of a million are the same one time in 40 million, two of a hundred million one time in 4,000.
-    let hasher = BuildHasherDefault::<DefaultHasher>::new();
-    let mut seen = HashSet::from([hasher.hash_one(&start)]);
+    let mut seen = HashSet::from([hash(&start)]);
     let mut queue = VecDeque::from([start]);
     loop {
         let state = if queue.len() < MOST_WAITING {
@@ -754,10 +814,10 @@ fn explore(limits: Limits, broken: Option<Rule>) -> (usize, bool, bool) {
             queue.pop_back()
         };
         let Some(state) = state else {
-            return (seen.len(), true, false);
+            return (seen.len(), true, None);
         };
         if seen.len() > limits.states {
-            return (seen.len(), false, false);
+            return (seen.len(), false, None);
         }
         let mut next = Vec::new();
         deliver(&mut next, &state, broken, limits);
@@ -771,13 +831,15 @@ fn explore(limits: Limits, broken: Option<Rule>) -> (usize, bool, bool) {
                 work(&mut next, &state, name, broken, limits);
             }
         }
-        for mut state in next {
-            if state.is_violated() {
-                return (seen.len(), false, true);
-            }
-            state.forget_writes();
-            if seen.insert(hasher.hash_one(&state)) {
-                queue.push_back(state);
+        for mut next in next {
+            let is_violated = next.is_violated();
+            next.forget_writes();
+            if seen.insert(hash(&next)) {
+                found(&state, &next);
+                if is_violated {
+                    return (seen.len(), false, Some(next));
+                }
+                queue.push_back(next);
             }
         }
     }
@@ -872,7 +934,7 @@ fn no_history_gives_a_claim_two_addresses_or_its_own_to_others() {
 
 #[test]
 fn each_rule_is_needed() {
-    use Rule::{Boot, Over, Status, Two, UnderWay, Unused};
+    use Rule::{Boot, Ended, Over, Status, Two, UnderWay, Unused};
     use Rule::{Confirm, Freeze, FreezeToGiveBack, Gone, Off, Owner, Raise, Turn, Uid, Unchanged};
     let rules = [
         Turn,
@@ -893,11 +955,17 @@ fn each_rule_is_needed() {
         states: LARGER.states,
         ..CLAIMED
     };
+    let one_address = Limits {
+        slots: 1,
+        pods: 2,
+        power_cuts: 0,
+        ..at_once
+    };
     let all = rules.map(|rule| (rule, LARGER));
     let all = all
         .into_iter()
         .chain(of_claims.map(|rule| (rule, CLAIMED)))
-        .chain([(Status, at_once), (Boot, EMPTIED)]);
+        .chain([(Status, at_once), (Ended, one_address), (Boot, EMPTIED)]);
     let is_useless = |(rule, limits): &(Rule, Limits)| !explore(*limits, Some(*rule)).2;
     let useless = all.filter(is_useless).map(|(rule, _)| rule);
     let useless: Vec<Rule> = useless.collect();

@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 
 use super::counts::{Lists, RangeCount};
 use super::{ApiError, Failure, Times};
-use crate::guest::pool::{NEW, STAMP};
+use crate::guest::pool::{ADOPTED, NEW, STAMP};
 use crate::guest::record::{Record, Records, State as Progress, Use};
 use crate::guest::{
     self, API_VERSION, Definition, Owner, POOLS, Pool, RESERVATIONS, Reservation, SLICES, Stamp,
@@ -366,15 +366,19 @@ impl<A: Objects> Guest<A> {
         Ok(true)
     }
 
-    /// Returns the stamp of a pool that is not a new one, if any has one.
+    /// Returns the stamp of a pool that is not a new one, if any has one: while pools are moved, that of one on its way. Who finds one in blocks
+    /// first and none on its way after it, knows that all are in blocks.
     fn stamp_of_others(&self) -> Result<Option<Stamp>, Failure> {
         let label = STAMP.replace('/', "%2F");
-        let path = format!(
-            "{}?limit=1&labelSelector={label}%2C{label}%21%3D{NEW}",
-            collection(&self.namespace, POOLS)
-        );
-        let list = self.api.get(&path)?.ok_or_else(no_kind)?;
-        Ok(list.pointer("/items/0").and_then(pool::stamp))
+        let first = |selector: &str| -> Result<Option<Stamp>, Failure> {
+            let pools = collection(&self.namespace, POOLS);
+            let path = format!("{pools}?limit=1&labelSelector={label}{selector}");
+            let list = self.api.get(&path)?.ok_or_else(no_kind)?;
+            Ok(list.pointer("/items/0").and_then(pool::stamp))
+        };
+        let adopted = first(&format!("%3D{ADOPTED}"))?;
+        let moving = first(&format!("%2C{label}+notin+%28{NEW}%2C{ADOPTED}%29"))?;
+        Ok(moving.or(adopted))
     }
 
     fn pool_paths(&self, definition: &Definition) -> Vec<String> {

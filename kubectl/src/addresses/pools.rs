@@ -78,8 +78,7 @@ pub(super) async fn give_back(
 }
 
 impl mover::Cluster for Cluster {
-    async fn seen(&self) -> Result<Seen, String> {
-        let pools = mover::Cluster::pools(self).await?;
+    async fn seen(&self, pools: Vec<StoredPool>) -> Result<Seen, String> {
         let namespace = &pools[0].namespace;
         let Namespace { mark, .. } = self.namespace(namespace).await?;
         let netconf = validate::netconf(Map::new());
@@ -88,12 +87,14 @@ impl mover::Cluster for Cluster {
         let mut snapshot = snapshot.map_err(|error| format!("{error:#}"))?;
         let nads = listed(self, "k8s.cni.cncf.io/v1", DEFINITION, DEFINITIONS).await?;
         let mut wanted: BTreeMap<_, BTreeSet<bool>> = BTreeMap::new();
+        let mut joint = BTreeSet::new();
         for nad in nads {
             for definition in definitions(nad.clone(), &netconf) {
                 for pool in definition.pools() {
                     let wanted = wanted.entry(pool).or_default();
                     wanted.insert(definition.is_reserved);
                 }
+                joint.insert(definition.pools().collect());
             }
             snapshot.add_definition(nad, &netconf);
         }
@@ -117,6 +118,7 @@ impl mover::Cluster for Cluster {
             mark,
             reservations: BTreeMap::new(),
             wanted,
+            joint,
             pods: BTreeMap::new(),
             against_adoption: programs.chain(sliced).collect(),
             against_return: of_other_networks(&pools, &snapshot.networks),
@@ -125,6 +127,14 @@ impl mover::Cluster for Cluster {
                 pools,
             },
         })
+    }
+
+    async fn home(&self) -> Result<String, String> {
+        let group = API_VERSION.split_once('/').unwrap_or_default();
+        let first = self.first(group, "IPPool", POOLS).await;
+        let first = first.map_err(|reason| format!("cannot list {POOLS}: {reason}"))?;
+        let namespace = |pool| text_at(&pool, "/metadata/namespace");
+        first.map(namespace).ok_or_else(no_pools)
     }
 
     async fn namespace(&self, name: &str) -> Result<Namespace, String> {
@@ -140,9 +150,7 @@ impl mover::Cluster for Cluster {
         let pools: Vec<_> = pools
             .collect::<Result<_, _>>()
             .map_err(|error| error.to_string())?;
-        let Some(first) = pools.first() else {
-            return Err("the cluster has no pools of whereabouts".to_owned());
-        };
+        let first = pools.first().ok_or_else(no_pools)?;
         if pools.iter().any(|pool| pool.namespace != first.namespace) {
             return Err("there are pools in several namespaces, of which daemons use one (ipam.whereaboutsNamespace): delete those that nobody uses".to_owned());
         }
@@ -240,6 +248,10 @@ async fn listed(
     let objects = cluster.all(group, kind, plural).await;
     let objects = objects.map_err(|reason| format!("cannot list {plural}: {reason}"))?;
     Ok(objects.unwrap_or_default())
+}
+
+fn no_pools() -> String {
+    "the cluster has no pools of whereabouts".to_owned()
 }
 
 fn text_at(object: &Value, path: &str) -> String {

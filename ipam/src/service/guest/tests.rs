@@ -196,7 +196,12 @@ impl Objects for Arc<Cluster> {
             return list(&|object| object["metadata"]["namespace"] != own);
         }
         if path.contains("labelSelector") {
-            return list(&|one| pool::stamp(one).is_some_and(|stamp| stamp != Stamp::New));
+            let is_adopted = path.ends_with(&format!("%3D{ADOPTED}"));
+            return list(&|one| match pool::stamp(one) {
+                None | Some(Stamp::New) => false,
+                Some(Stamp::Adopted(_)) => is_adopted,
+                Some(Stamp::Moving) => !is_adopted,
+            });
         }
         Ok(objects.get(path).cloned())
     }
