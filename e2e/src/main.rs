@@ -21,6 +21,7 @@ mod file_server;
 mod guest;
 mod http;
 mod kubectl_plugin;
+mod page_table;
 mod pages;
 mod plumbing;
 mod pool;

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Mutex, mpsc},
-    thread,
+    thread::{self, ScopedJoinHandle},
     time::{Duration, Instant},
 };
 
@@ -60,12 +60,14 @@ pub(crate) fn at_once<J: Send, T: Send>(
         let work = &work;
         let jobs = jobs.into_iter();
         let workers: Vec<_> = jobs.map(|job| scope.spawn(move || work(job))).collect();
-        let outcomes = workers.into_iter().map(|worker| {
-            let outcome = worker.join();
-            outcome.map_err(|_| anyhow::anyhow!("a thread panicked"))?
-        });
-        outcomes.collect()
+        workers.into_iter().map(joined).collect()
     })
+}
+
+/// Waits for a thread, whose panic is an error.
+pub(crate) fn joined<T>(thread: ScopedJoinHandle<'_, anyhow::Result<T>>) -> anyhow::Result<T> {
+    let outcome = thread.join();
+    outcome.map_err(|_| anyhow::anyhow!("a thread panicked"))?
 }
 
 #[cfg(test)]

@@ -34,8 +34,10 @@ const READ_TIMEOUT: Duration = Duration::from_secs(30);
 const NOT_FOUND: u16 = 404;
 /// The statuses of a patch of an object that is another one than the client has read.
 const CHANGED: [u16; 3] = [NOT_FOUND, 409, 422];
-/// So many requests are sent at once.
-const AT_ONCE: usize = 16;
+/// So many objects are read at once.
+const READS: usize = 16;
+/// So many are written at once: more take as long together, and the API server has to answer pods meanwhile.
+const WRITES: usize = 4;
 const JSON_PATCH: &str = "application/json-patch+json";
 /// The number of objects in one page of a list.
 const PAGE_SIZE: u32 = 500;
@@ -264,7 +266,7 @@ impl Cluster {
         let names = names.into_iter().filter_map(|name| name.split_once('/'));
         let names = names.filter(|(_, name)| !name.contains('/'));
         let reads = names.map(|(namespace, name)| self.get(&kind, namespace, name));
-        let found = stream::iter(reads).buffer_unordered(AT_ONCE);
+        let found = stream::iter(reads).buffer_unordered(READS);
         let found = found.try_collect::<Vec<_>>().await;
         let found = found.map_err(|refusal| refusal.to_string())?;
         Ok(found.into_iter().flatten().collect())
@@ -306,7 +308,7 @@ impl Cluster {
         writes: impl IntoIterator<Item = Write<'_>>,
     ) -> Result<usize, String> {
         let sent = stream::iter(writes).map(|write| self.write(write));
-        let changed = sent.buffer_unordered(AT_ONCE).map(|outcome| match outcome {
+        let changed = sent.buffer_unordered(WRITES).map(|outcome| match outcome {
             Ok(()) => Ok(0),
             Err(PatchError::Changed(_)) => Ok(1),
             Err(PatchError::Failed(reason)) => Err(reason),

@@ -31,9 +31,8 @@ use self::{
 };
 use crate::{
     control_plane::tcp_proxy::{CONDITIONS, Condition},
-    distro_table,
     options::Options,
-    pool,
+    page_table, pool,
     programs::{Module, Needs},
     report::{CheckFailed, Report, say},
     sh,
@@ -522,7 +521,7 @@ impl Tally {
             self.given, self.seconds, self.faults, self.failed, self.twice, self.left
         );
         report.check(&format!("{PAGE} has what was found"), || {
-            distro_table::write_row(env, PAGE, &format!("| {who} |"), &row)
+            page_table::write_row(env, PAGE, &format!("| {who} |"), &row)
         })
     }
 }
@@ -564,27 +563,18 @@ fn under_faults(fleet: &Fleet, seed: u64, load: &Load) -> anyhow::Result<Tally> 
             .collect();
         let mut outcome = Ok(());
         for worker in workers {
-            let joined = worker
-                .join()
-                .map_err(|_| anyhow::anyhow!("a thread panicked"));
-            outcome = outcome.and(joined.flatten());
+            outcome = outcome.and(pool::joined(worker));
         }
         is_machine_over.store(true, Ordering::Relaxed);
         let mut moves = 0;
         for machine in machines {
-            let joined = machine
-                .join()
-                .map_err(|_| anyhow::anyhow!("a thread panicked"));
-            match joined.flatten() {
+            match pool::joined(machine) {
                 Ok(count) => moves += count,
                 Err(error) => outcome = outcome.and(Err(error)),
             }
         }
         is_over.store(true, Ordering::Relaxed);
-        let faults = breaker
-            .join()
-            .map_err(|_| anyhow::anyhow!("a thread panicked"));
-        let faults = outcome.and(faults.flatten())?;
+        let faults = outcome.and(pool::joined(breaker))?;
         ensure!(moves > 0, "no machine has moved");
         anyhow::Ok(format!("{faults}, machines moved {moves} times"))
     })?;

@@ -259,7 +259,7 @@ enum Batch {
     Rest,
 }
 
-/// A batch has so many addresses, unless it is one pool.
+/// A batch has at least so many addresses; in tests each pool is one.
 const MOST_AT_ONCE: usize = if cfg!(test) { 1 } else { 2_000 };
 
 /// Moves the addresses of all pools into blocks.

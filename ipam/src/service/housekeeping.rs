@@ -186,16 +186,18 @@ impl<A: Api> Service<A> {
         let mut state = self.lock();
         let State { known, entries, .. } = &mut *state;
         if let Some(entry) = entries.get_mut(name) {
-            let is_claim = Usage::parse(&user.pod).is_some();
-            // A container that goes on after a boot has its slot of before, too.
-            let has_another = known.get(name).is_some_and(|block| block.has(&user.pod));
             match &outcome {
                 Err(_) => entry.open_until = Some(Instant::now() + self.times.settled),
                 // Another request of the same owner may be made yet, as long as an outcome is open.
-                Ok(true) if !is_claim && !has_another && entry.open_until.is_none() => {
-                    entry.ended.retain(|ended| *ended != *user.pod);
+                Ok(true) if entry.open_until.is_none() => {
+                    let is_claim = Usage::parse(&user.pod).is_some();
+                    // A container that goes on after a boot has its slot of before, too.
+                    let has_another = known.get(name).is_some_and(|block| block.has(&user.pod));
+                    if !is_claim && !has_another {
+                        entry.ended.retain(|ended| *ended != *user.pod);
+                    }
                 }
-                _ => {}
+                Ok(_) => {}
             }
         }
         drop(state);

@@ -7,14 +7,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, anyhow, bail, ensure};
+use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 
 use super::{ClusterFixture, NAMESPACE};
 use crate::{
     control_plane::{api_client::ApiClient, objects},
     node::inspect::nothing_left,
-    sh,
+    pool, sh,
 };
 
 /// Pods created per second; each is deleted as soon as it runs with all its networks.
@@ -78,10 +78,7 @@ impl ClusterFixture<'_> {
                 let _ = changed.send(());
             }
             drop(changed);
-            let summary = stream
-                .join()
-                .map_err(|_| anyhow!("the stream of pods panicked"))?;
-            outcome.and(summary)
+            outcome.and(pool::joined(stream))
         })?;
         sh::until(60, "the pods of the stream are deleted", || {
             let left = pods(api)?.len();

@@ -6,7 +6,6 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
-    thread,
     time::{Duration, Instant},
 };
 
@@ -18,7 +17,7 @@ use super::{
     process_fault::{Phase, ProcessFault, Target},
     random::Random,
 };
-use crate::{report::say, single_node::TRY_AGAIN_LATER};
+use crate::{pool, report::say, single_node::TRY_AGAIN_LATER};
 
 /// Containers at the same time.
 const WORKERS: usize = 4;
@@ -99,18 +98,7 @@ fn round(
         }
         Ok(())
     };
-    thread::scope(|scope| {
-        let workers: Vec<_> = pods
-            .chunks(PODS)
-            .map(|own| scope.spawn(|| run_cycles(own)))
-            .collect();
-        let outcomes = workers.into_iter().map(|worker| {
-            worker
-                .join()
-                .unwrap_or_else(|_| Err(anyhow::anyhow!("a worker panicked")))
-        });
-        outcomes.collect::<Vec<_>>().into_iter().collect()
-    })
+    pool::at_once(pods.chunks(PODS), run_cycles).map(drop)
 }
 
 /// Runs the lifecycle of one container, from its namespace to its last DEL; returns whether its ADD succeeded and whether the fault hit.

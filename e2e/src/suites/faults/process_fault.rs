@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use rustix::process::{Signal, pidfd_send_signal};
 
 use super::{fixture::FaultsFixture, random::Random};
-use crate::node::Node;
+use crate::{node::Node, pool};
 
 /// Pause between two searches for a process that may live for milliseconds only.
 const SEARCH_PAUSE: Duration = Duration::from_micros(500);
@@ -97,9 +97,7 @@ impl ProcessFault {
             let fault = scope.spawn(|| self.cause(fixture, container, &over));
             let outcome = verb();
             over.store(true, Ordering::SeqCst);
-            let hit = fault
-                .join()
-                .map_err(|_| anyhow::anyhow!("the thread of a fault panicked"))??;
+            let hit = pool::joined(fault)?;
             Ok((outcome?, hit))
         })
     }

@@ -17,6 +17,7 @@ use super::{
     note_new,
 };
 use crate::{
+    pool,
     report::{CheckFailed, Report, say},
     sh,
 };
@@ -140,16 +141,7 @@ fn both(fleet: &Fleet) -> anyhow::Result<()> {
                 })
             }));
         }
-        let outcomes = workers.into_iter().map(|worker| {
-            worker
-                .join()
-                .map_err(|_| anyhow::anyhow!("a thread panicked"))
-                .flatten()
-        });
-        outcomes
-            .collect::<Vec<_>>()
-            .into_iter()
-            .collect::<anyhow::Result<()>>()
+        workers.into_iter().try_for_each(pool::joined)
     })?;
     let count = NODES * 2 * OF_WORKER + 2 * OF_REFERENCE;
     let (pools, reservations) = fleet.pools()?;

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use serde_json::json;
 
 use super::{
@@ -71,17 +71,20 @@ pub(super) fn under_faults(fleet: &Fleet, seed: u64) -> anyhow::Result<Tally> {
             come_and_go(member, &fleet.reference, history, (next, begin), random)
         });
         is_over.store(true, Ordering::Relaxed);
-        let faults = breaker
-            .join()
-            .map_err(|_| anyhow::anyhow!("a thread panicked"));
+        let faults = pool::joined(breaker);
         let ended: u32 = ended?.iter().sum();
-        anyhow::Ok(format!("{ended} processes ended, {}", faults.flatten()?))
+        anyhow::Ok(format!("{ended} processes ended, {}", faults?))
     })?;
     fleet.heal()?;
     let (pools, _) = fleet.pools()?;
     let left = pools.iter().filter(|entry| entry.starts_with(POOL));
     let tally = Tally::new(&history, begin.elapsed(), faults, left.count());
     say(&format!("        {tally}"));
+    ensure!(
+        history.given() >= GIVEN,
+        "it has not given {GIVEN} addresses within {} min",
+        WITHIN.as_secs() / 60
+    );
     Ok(tally)
 }
 
