@@ -651,28 +651,17 @@ impl Seen {
         Ok(())
     }
 
-    /// Returns the pools in parts: those of two parts have no block in common, and no definition names both.
-    fn parts(&self) -> Vec<Vec<&StoredPool>> {
-        let are_connected = |one: &StoredPool, other: &StoredPool| {
-            let mut joint = self.joint.iter();
-            one.shares_blocks(other)
-                || joint.any(|names| names.contains(&one.name) && names.contains(&other.name))
-        };
-        let mut parts: Vec<Vec<&StoredPool>> = Vec::new();
-        for pool in &self.stored.pools {
-            let (connected, others): (Vec<_>, Vec<_>) = parts
-                .into_iter()
-                .partition(|part| part.iter().any(|other| are_connected(pool, other)));
-            parts = others;
-            parts.push([connected.concat(), vec![pool]].concat());
-        }
-        parts
+    /// Returns the pools whose addresses are not in blocks: of pools that have a block in common all are, once one is adopted.
+    fn to_write(&self) -> Vec<&StoredPool> {
+        let parts = parts(self.stored.pools.iter(), StoredPool::shares_blocks).into_iter();
+        let parts = parts.filter(|part| part.iter().all(|pool| pool.word != ADOPTED));
+        parts.flatten().collect()
     }
 
-    /// Returns the parts of which no pool is in blocks. Where one is, the addresses of all are there.
-    fn parts_to_write(&self) -> impl Iterator<Item = Vec<&StoredPool>> {
-        let parts = self.parts().into_iter();
-        parts.filter(|part| part.iter().all(|pool| pool.word != ADOPTED))
+    /// Returns whether a definition names both pools.
+    fn are_joint(&self, one: &StoredPool, other: &StoredPool) -> bool {
+        let mut joint = self.joint.iter();
+        joint.any(|names| names.contains(&one.name) && names.contains(&other.name))
     }
 
     /// Returns the batches of an adoption in their order. Before the last one pods make reservations, so it has the pools for which these
@@ -685,7 +674,11 @@ impl Seen {
                 && pairs.all(|(at, pool)| part[..at].iter().all(|one| !one.shares_blocks(pool)))
         };
         let (mut batches, mut names, mut addresses) = (Vec::new(), BTreeSet::new(), 0);
-        for part in self.parts_to_write().filter(is_free) {
+        let are_connected = |one: &StoredPool, other: &StoredPool| {
+            one.shares_blocks(other) || self.are_joint(one, other)
+        };
+        let parts = parts(self.to_write(), are_connected).into_iter();
+        for part in parts.filter(is_free) {
             names.extend(part.iter().map(|pool| pool.name.clone()));
             addresses += part
                 .iter()
@@ -700,13 +693,14 @@ impl Seen {
         batches
     }
 
-    /// Returns the pools of a batch whose addresses are not in blocks.
+    /// Returns the pools of a batch, also those that were made since and have a block in common with one of it.
     fn members(&self, batch: &Batch) -> Vec<&StoredPool> {
+        let parts = parts(self.to_write(), StoredPool::shares_blocks).into_iter();
         let is_in = |part: &Vec<&StoredPool>| match batch {
             Batch::Of(names) => part.iter().any(|pool| names.contains(&pool.name)),
             Batch::Rest => true,
         };
-        self.parts_to_write().filter(is_in).flatten().collect()
+        parts.filter(is_in).flatten().collect()
     }
 
     fn open_members(&self, batch: &Batch) -> Vec<&StoredPool> {
@@ -808,6 +802,22 @@ impl Seen {
         all.dedup();
         all
     }
+}
+
+/// Returns pools in parts, so that no pool is connected with one of another part.
+fn parts<'a>(
+    pools: impl IntoIterator<Item = &'a StoredPool>,
+    are_connected: impl Fn(&StoredPool, &StoredPool) -> bool,
+) -> Vec<Vec<&'a StoredPool>> {
+    let mut parts: Vec<Vec<&StoredPool>> = Vec::new();
+    for pool in pools {
+        let (connected, others): (Vec<_>, Vec<_>) = parts
+            .into_iter()
+            .partition(|part| part.iter().any(|other| are_connected(pool, other)));
+        parts = others;
+        parts.push([connected.concat(), vec![pool]].concat());
+    }
+    parts
 }
 
 fn names(pools: &[&StoredPool]) -> BTreeSet<String> {

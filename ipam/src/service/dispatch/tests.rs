@@ -826,6 +826,29 @@ fn pods_wait_only_while_their_own_range_is_adopted() {
 }
 
 #[test]
+fn pool_on_its_way_is_written_although_a_definition_joins_it_with_one_in_blocks() {
+    let moved = Moved::new();
+    let other = json!({"type": "whereabouts", "range": "10.41.0.0/24"});
+    moved.add("a", &range()).unwrap();
+    moved.add("b", &other).unwrap();
+    // The block of the second pool is not made.
+    moved.world.server.set_fate(2, 1);
+    ready(mover::adopt(&moved.world, MEANT)).unwrap_err();
+    let words: Vec<_> = moved
+        .world
+        .all_pools()
+        .into_iter()
+        .map(|pool| pool.word)
+        .collect();
+    assert_eq!(words, [ADOPTED, ADOPTING]);
+    assert_eq!(moved.world.owners(), ["pool/a/net1"]);
+    let both = ["10.40.0.0-24", "10.41.0.0-24"].map(str::to_owned);
+    moved.world.joint.lock().unwrap().insert(both.into());
+    moved.adopt();
+    assert_eq!(moved.world.owners(), ["pool/a/net1", "pool/b/net1"]);
+}
+
+#[test]
 fn stamp_that_lands_late_is_seen_before_blocks_are_written() {
     let moved = Moved::interrupted();
     let turns = turns::Turns::new(1);
