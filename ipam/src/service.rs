@@ -249,7 +249,7 @@ struct Take<'a> {
     has_tried: bool,
     /// The blocks that were read for this ADD.
     read: BTreeSet<String>,
-    /// Those that were read after somebody else had got what was asked for; empty as long as nobody has.
+    /// The blocks that were read since a request of this ADD was refused; empty as long as no request was.
     reread: BTreeSet<String>,
     has_asked_for_nodes: bool,
     has_asked_for_claims: bool,

@@ -239,15 +239,10 @@ impl Cluster {
         plural: &str,
     ) -> Result<Option<Value>, String> {
         let resource = resource(group, version, kind, plural);
-        match self
-            .api(None, &resource)
-            .list(&ListParams::default().limit(1))
-            .await
-        {
-            Ok(listed) => Ok(listed.items.into_iter().next().map(to_value)),
-            Err(kube::Error::Api(status)) if status.code == NOT_FOUND => Ok(None),
-            Err(error) => Err(refusal(&error)),
-        }
+        let params = ListParams::default().limit(1);
+        let listed = known(self.api(None, &resource).list(&params).await)?;
+        let first = listed.and_then(|listed| listed.items.into_iter().next());
+        Ok(first.map(to_value))
     }
 
     /// Reads the pods of a namespace, or of all, page by page.
@@ -368,15 +363,22 @@ impl Cluster {
     }
 }
 
+/// Returns what the API server has answered; `None` when it does not know the kind.
+fn known<T>(answer: kube::Result<T>) -> Result<Option<T>, String> {
+    match answer {
+        Ok(listed) => Ok(Some(listed)),
+        Err(kube::Error::Api(status)) if status.code == NOT_FOUND => Ok(None),
+        Err(error) => Err(refusal(&error)),
+    }
+}
+
 /// Reads all objects of a kind, page by page; `None` when the cluster does not know the kind.
 async fn pages(api: &Api<DynamicObject>, params: ListParams) -> Result<Option<Vec<Value>>, String> {
     let mut params = params.limit(PAGE_SIZE);
     let mut objects = Vec::new();
     loop {
-        let listed = match api.list(&params).await {
-            Ok(listed) => listed,
-            Err(kube::Error::Api(status)) if status.code == NOT_FOUND => return Ok(None),
-            Err(error) => return Err(refusal(&error)),
+        let Some(listed) = known(api.list(&params).await)? else {
+            return Ok(None);
         };
         objects.extend(listed.items.into_iter().map(to_value));
         let rest = listed.metadata.continue_.filter(|token| !token.is_empty());

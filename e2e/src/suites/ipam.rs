@@ -91,8 +91,8 @@ const LIVING: usize = 192;
 const TAKERS: usize = 4;
 /// Of a check of its own.
 const MANY_NODES: u8 = 50;
-/// So many of the 253 addresses of the range there are given: whoever takes the last ones meets the others in any case.
-const MANY_ADDRESSES: usize = 200;
+/// The addresses of the range there.
+const MANY_ADDRESSES: usize = 253;
 /// The first stream of random numbers of the containers; those below are of machines and faults.
 const CONTAINERS: u32 = 1_000;
 /// So many seconds are clocks ahead.
@@ -382,7 +382,7 @@ fn note_new(given: &Mutex<BTreeSet<String>>, address: &str) -> anyhow::Result<()
     Ok(())
 }
 
-/// Measures the ADDs of many nodes that request most addresses of a shared range at once, the first ones and later ones, beside as many ADDs
+/// Measures the ADDs of many nodes that request all addresses of a shared range at once, the first ones and later ones, beside as many ADDs
 /// of the same nodes from shared blocks that each has alone.
 fn many_nodes(env: &TestEnv) -> anyhow::Result<()> {
     let fleet = Fleet::new(env, MANY_NODES, None)?;

@@ -242,7 +242,7 @@ pub struct Seen {
     pub reservations: BTreeMap<String, Reserved>,
     /// What definitions of whereabouts say of reservations, by the names of their pools.
     pub wanted: BTreeMap<String, BTreeSet<bool>>,
-    /// The pools of each definition with several ranges, of all of which a pod gets an address.
+    /// The pools that each definition names: a pod gets an address of every one.
     pub joint: BTreeSet<BTreeSet<String>>,
     /// Of an adoption: where pods are, by namespace and name.
     pub pods: BTreeMap<String, PodPlace>,
@@ -253,13 +253,13 @@ pub struct Seen {
 
 /// Pools that are adopted at once. A pod waits while its own are.
 enum Batch {
-    /// Those with these names, and no other pool has an address of theirs.
+    /// The pools with these names; no other pool has one of their addresses.
     Of(BTreeSet<String>),
-    /// All that are not in blocks: while they are moved, nobody makes reservations.
+    /// All pools whose addresses are not in blocks. While these pools are moved, no node makes reservations.
     Rest,
 }
 
-/// A batch has at least so many addresses; in tests each pool is one.
+/// The number of addresses from which on a batch gets no further pool; in tests each pool is a batch.
 const MOST_AT_ONCE: usize = if cfg!(test) { 1 } else { 2_000 };
 
 /// Moves the addresses of all pools into blocks.
@@ -308,7 +308,7 @@ async fn adopt_once(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
     if !order.is_meant || !report.obstacles.is_empty() {
         return Ok(report);
     }
-    // Of parts that an interrupted run has written, only the last stamps are missing.
+    // Pools whose blocks an interrupted run has written lack only their last stamp.
     let to_write = names(&seen.members(&Batch::Rest));
     let mut written = names(&seen.stored.pools.iter().collect::<Vec<_>>());
     written.retain(|name| !to_write.contains(name));

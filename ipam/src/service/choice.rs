@@ -205,14 +205,15 @@ impl State {
         Some(Step::Exchange(name, request?))
     }
 
-    /// Takes a slot of a shared block, first of the one that this node has heard of last: what it knows of others is older, and somebody may
-    /// have taken what was free. Nodes and pods begin at different blocks, and each slot is as likely as the next, so that they seldom meet.
+    /// Takes a slot of a shared block, first of the block whose last answer is the newest: of other blocks the node knows older slots, which
+    /// other nodes may have taken. Pods begin at different blocks, and each free slot is as likely as the next, so that two nodes seldom
+    /// choose the same one.
     fn take_shared(&mut self, take: &mut Take<'_>, own: &Own) -> Option<Step> {
         let mut is_pending = false;
         let names = self.blocks(take);
         let mut names: Vec<_> = rotated(&names, &take.owner).collect();
-        let heard_of = |name: &&String| self.entries.get(*name).map(|entry| entry.answered_at);
-        names.sort_by_key(|name| std::cmp::Reverse(heard_of(name)));
+        let answered_at = |name: &str| self.entries.get(name).map(|entry| entry.answered_at);
+        names.sort_by_key(|name| std::cmp::Reverse(answered_at(name)));
         for name in names {
             let block = &self.known[name];
             let Mode::Shared(slots) = &block.mode else {
@@ -225,7 +226,7 @@ impl State {
             if free == 0 || block.is_deleted {
                 continue;
             }
-            // Somebody was faster, so what is known of the other blocks is perhaps as old.
+            // Another node was faster, so what this node knows of the other blocks is perhaps as old.
             if !take.reread.is_empty() && take.reread.insert(name.clone()) {
                 return Some(Step::Read(name.clone()));
             }

@@ -366,8 +366,8 @@ impl<A: Objects> Guest<A> {
         Ok(true)
     }
 
-    /// Returns the stamp of a pool that is not a new one, if any has one: while pools are moved, that of one on its way. Who finds one in blocks
-    /// first and none on its way after it, knows that all are in blocks.
+    /// Returns the stamp of a pool that is not a new one, if any has one: that of a pool on its way, if there is one. A node that first finds a
+    /// pool in blocks, and then none on its way, knows that all pools are in blocks.
     fn stamp_of_others(&self) -> Result<Option<Stamp>, Failure> {
         let label = STAMP.replace('/', "%2F");
         let first = |selector: &str| -> Result<Option<Stamp>, Failure> {

@@ -36,9 +36,8 @@ const MANY: usize = 40;
 const MOST_WAIT: Duration = Duration::from_secs(5);
 /// An adoption of so many addresses takes no longer.
 const MOST_ADOPT: Duration = Duration::from_secs(30);
-/// How often a pod starts meanwhile in the cluster. Twenty in a second wait five seconds for each other without any move, since all write one
-/// pool, which the API server does some ten times in a second on two cores.
-const LONG_PAUSE: Duration = Duration::from_millis(200);
+/// How often a pod starts meanwhile in the cluster, which leaves this machine time for the control plane.
+const LONG_PAUSE: Duration = Duration::from_millis(50);
 /// How many pods of each node come and go.
 const NAMES: usize = 4;
 
