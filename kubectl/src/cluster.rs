@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context as _;
 use api::cause::{self, Cause};
 use cmdline::error_line;
-use futures::{StreamExt as _, TryStreamExt as _, future::ready, stream};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
 use ipam::guest::mover::Write;
 use kube::{
     Api, Client, Config,
@@ -22,7 +22,6 @@ use kube::{
     core::{GroupVersionKind, Request},
 };
 use plan::{Nad, objects};
-use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use crate::{object::DEFINITION, pod_state::seconds, validate::KnownDefinitions};
@@ -281,6 +280,19 @@ impl Cluster {
         found.map_err(|refusal| refusal.to_string())
     }
 
+    /// Reads the objects of a kind that match a label selector.
+    pub(crate) async fn labelled(
+        &self,
+        (group, version): (&str, &str),
+        kind: &str,
+        plural: &str,
+        labels: &str,
+    ) -> Result<Vec<Value>, String> {
+        let kind = resource(group, version, kind, plural);
+        let params = ListParams::default().labels(labels);
+        self.list(&kind, None, &params).await
+    }
+
     /// Reads the secrets of a namespace that match a label selector.
     pub(crate) async fn secrets(
         &self,
@@ -292,23 +304,24 @@ impl Cluster {
         self.list(&kind, Some(namespace), &params).await
     }
 
-    /// Makes a change.
-    pub(crate) async fn write(&self, write: Write<'_>) -> Result<(), PatchError> {
+    /// Makes a change. Returns the object as it is then.
+    pub(crate) async fn write(&self, write: Write<'_>) -> Result<Value, PatchError> {
         send(self.client.clone(), request(&write)?).await
     }
 
-    /// Makes changes, some at a time. Returns the first failure, or otherwise how many changed nothing, since an object was another one.
+    /// Makes changes, some at a time. Returns the first failure, or otherwise each object as it is then; `None` where nothing was changed,
+    /// since the object was another one.
     pub(crate) async fn write_all(
         &self,
-        writes: impl IntoIterator<Item = Write<'_>>,
-    ) -> Result<usize, String> {
+        writes: Vec<Write<'_>>,
+    ) -> Result<Vec<Option<Value>>, String> {
         let sent = stream::iter(writes).map(|write| self.write(write));
-        let changed = sent.buffer_unordered(WRITES).map(|outcome| match outcome {
-            Ok(()) => Ok(0),
-            Err(PatchError::Changed(_)) => Ok(1),
+        let written = sent.buffered(WRITES).map(|outcome| match outcome {
+            Ok(object) => Ok(Some(object)),
+            Err(PatchError::Changed(_)) => Ok(None),
             Err(PatchError::Failed(reason)) => Err(reason),
         });
-        changed.try_fold(0, |all, one| ready(Ok(all + one))).await
+        written.try_collect().await
     }
 
     /// Reads the version of the API server, such as `v1.32.3+k3s1`.
@@ -419,9 +432,9 @@ fn request(write: &Write<'_>) -> Result<http::Request<Vec<u8>>, PatchError> {
     request.map_err(|error| PatchError::Failed(error_line(&error)))
 }
 
-async fn send(client: Client, request: http::Request<Vec<u8>>) -> Result<(), PatchError> {
-    let answer = client.request::<IgnoredAny>(request).await;
-    answer.map(drop).map_err(|error| match &error {
+async fn send(client: Client, request: http::Request<Vec<u8>>) -> Result<Value, PatchError> {
+    let answer = client.request(request).await;
+    answer.map_err(|error| match &error {
         kube::Error::Api(status) if CHANGED.contains(&status.code) => {
             PatchError::Changed(refusal(&error))
         }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::ops::Deref;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::moving::{self, Adoption, Obstacle, PodPlace, Reserved, Return, StoredPool};
 use super::pool::{ADOPTED, ADOPTING, RETURNING};
@@ -16,8 +16,8 @@ use super::{POOLS, RESERVATIONS, collection, reservation};
 use crate::object::{self, AddressBlock, Mode, POOL_OWNER, Slot};
 use crate::request::want;
 
-/// The label of the pools' namespace. From `adopted` on nobody makes reservations, from `closed` on those of the blocks are made, and from
-/// `open` on they are complete and pools give addresses.
+/// The label of the pools' namespace. From `adopted` on nobody makes reservations, from `closed` on those of the first pools that go back are
+/// made, and from `open` on pools give addresses, of which all have reservations.
 pub const MARK: &str = "ipam.multus-rs.cni.cncf.io/pools";
 /// The label that names the last run of a command that has changed something: each run takes it with its first change, and changes nothing
 /// once another one has it.
@@ -51,6 +51,8 @@ pub trait Cluster {
     fn namespace(&self, name: &str) -> impl Future<Output = Result<Namespace, String>>;
     /// Reads the pools, which are of one namespace; there is at least one.
     fn pools(&self) -> impl Future<Output = Result<Vec<StoredPool>, String>>;
+    /// Reads the pools that were just made, and give no address yet.
+    fn new_pools(&self) -> impl Future<Output = Result<Vec<StoredPool>, String>>;
     /// Reads one pool; `None` is one that is gone.
     fn pool(
         &self,
@@ -65,11 +67,11 @@ pub trait Cluster {
     ) -> impl Future<Output = Result<BTreeMap<String, PodPlace>, String>>;
     /// Reads the reservations by their names.
     fn reservations(&self) -> impl Future<Output = Result<BTreeMap<String, Reserved>, String>>;
-    /// Makes changes in any order. Returns how many changed nothing, since an object was another one.
-    fn write_all<'a>(
+    /// Makes changes in any order. Returns each object as it is then; `None` where nothing was changed, since the object was another one.
+    fn write_all(
         &self,
-        writes: impl IntoIterator<Item = Write<'a>>,
-    ) -> impl Future<Output = Result<usize, String>>;
+        writes: Vec<Write<'_>>,
+    ) -> impl Future<Output = Result<Vec<Option<Value>>, String>>;
     /// Waits a quarter of a second for what nodes do.
     fn look_again(&self) -> impl Future<Output = ()>;
     /// Hears which step begins.
@@ -158,7 +160,7 @@ pub enum MoveError {
     #[error("{0} changed meanwhile: run the command again")]
     Changed(&'static str),
     #[error(
-        "not all blocks are closed: a node does not share those that it holds (kubectl multus ipam); start its daemon, or free them when its machine is off (kubectl multus ipam free --node NAME), and run the command again, or go back to blocks with kubectl multus ipam adopt whereabouts --yes"
+        "a node does not share the blocks that it holds (kubectl multus ipam): start its daemon, or free them when its machine is off (kubectl multus ipam free --node NAME), and run the command again"
     )]
     Held,
     #[error("closed blocks come back: run the command again")]
@@ -210,11 +212,11 @@ impl<'a, C: Cluster> Run<'a, C> {
 
     /// Returns whether it was as the patch says.
     async fn patch_namespace(&self, patch: &Value) -> Outcome<bool> {
-        let writes = [Write::Patch(NAMESPACES, &self.namespace, patch)];
+        let writes = vec![Write::Patch(NAMESPACES, &self.namespace, patch)];
         let written = self.cluster.write_all(writes).await;
-        let refused =
+        let written =
             written.map_err(|reason| failed("label the namespace of the pools", &reason))?;
-        Ok(refused == 0)
+        Ok(refused(&written) == 0)
     }
 }
 
@@ -238,7 +240,7 @@ pub struct Seen {
     pub stored: Stored,
     /// The label of the pools' namespace.
     pub mark: String,
-    /// Of an adoption, and only where they decide.
+    /// Of an adoption where they decide, and of a return.
     pub reservations: BTreeMap<String, Reserved>,
     /// What definitions of whereabouts say of reservations, by the names of their pools.
     pub wanted: BTreeMap<String, BTreeSet<bool>>,
@@ -259,8 +261,14 @@ enum Batch {
     Rest,
 }
 
+/// Pools by their names; `None` is one that is gone.
+type Pools = BTreeMap<String, Option<StoredPool>>;
+
+/// The entries of pools that go back, by the names of the pools.
+type Entries = BTreeMap<String, Map<String, Value>>;
+
 /// The number of addresses from which on a batch gets no further pool; in tests each pool is a batch.
-const MOST_AT_ONCE: usize = if cfg!(test) { 1 } else { 2_000 };
+const MOST_AT_ONCE: usize = if cfg!(test) { 1 } else { 1_000 };
 
 /// Moves the addresses of all pools into blocks.
 pub async fn adopt(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
@@ -330,9 +338,9 @@ async fn adopt_once(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
     finish(run, &seen, &written).await?;
     let is_new = |pool: &StoredPool| pool.is_open() && pool.is_empty();
     let assign = |pool: &StoredPool, word| pool.assign(word, &seen.space_to_be(pool));
-    stamp(run, is_new, |pool| assign(pool, ADOPTING)).await?;
+    stamp(run, &is_new, &|pool| assign(pool, ADOPTING)).await?;
     let adopt = |pool: &StoredPool| assign(pool, ADOPTED);
-    let pools = stamp(run, StoredPool::is_adopting, adopt).await?;
+    let pools = stamp(run, &StoredPool::is_adopting, &adopt).await?;
     report.obstacles = texts(&moving::late(&pools));
     report.is_done = report.obstacles.is_empty();
     report.done = if report.is_done {
@@ -345,26 +353,23 @@ async fn adopt_once(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
 
 /// Stamps a pool of a batch, if one gives addresses.
 async fn stamp_one(run: &Run<'_, impl Cluster>, seen: &mut Seen, batch: &Batch) -> Outcome<()> {
-    let open = seen.open_members(batch);
-    let Some(first) = open.first() else {
+    let Some(&first) = seen.open_members(batch).first() else {
         return Ok(());
     };
-    let name = first.name.clone();
     let patch = |pool: &StoredPool| seen.first_stamp(pool);
-    stamp_read(run, open.into_iter().take(1), StoredPool::is_open, patch).await?;
-    let stamped = seen.stored.pools.iter_mut().find(|pool| pool.name == name);
-    if let Some(stamped) = stamped {
-        ADOPTING.clone_into(&mut stamped.word);
-    }
+    let stamped = stamp_read(run, &[first], &StoredPool::is_open, &patch).await?;
+    seen.note(stamped);
     Ok(())
 }
 
 /// Writes the last stamps of these pools, whose addresses are in blocks.
 async fn finish(run: &Run<'_, impl Cluster>, seen: &Seen, names: &BTreeSet<String>) -> Outcome<()> {
-    let all = seen.stored.pools.iter();
-    let pools = all.filter(|pool| names.contains(&pool.name));
+    let mut pools: Vec<_> = seen.stored.pools.iter().collect();
+    pools.retain(|pool| names.contains(&pool.name));
     let assign = |pool: &StoredPool| pool.assign(ADOPTED, &seen.space_to_be(pool));
-    stamp_read(run, pools, StoredPool::is_adopting, assign).await
+    stamp_read(run, &pools, &StoredPool::is_adopting, &assign)
+        .await
+        .map(drop)
 }
 
 /// Stamps the pools of a batch, and writes their blocks. Returns what keeps them from being adopted, if there is something.
@@ -380,10 +385,8 @@ async fn write(
         if !open.is_empty() {
             run.begins(Step::Stamp(open.len()));
         }
-        stamp_read(run, open, StoredPool::is_open, |pool| {
-            seen.first_stamp(pool)
-        })
-        .await?;
+        let patch = |pool: &StoredPool| seen.first_stamp(pool);
+        stamp_read(run, &open, &StoredPool::is_open, &patch).await?;
         if matches!(batch, Batch::Rest) {
             mark(run, ADOPTED).await?;
         }
@@ -401,7 +404,7 @@ async fn write(
         let changed = if adoption.obstacles.is_empty() {
             // Spaces are written before blocks: if this run is interrupted, definitions may have changed before the next one.
             let spaces = seen.unsaid_spaces(batch);
-            match patched_pools(run, &spaces).await? {
+            match refused(&patched_pools(run, &spaces).await?) {
                 0 if write_blocks(run, &seen.stored.blocks, &adoption).await? == 0 => break,
                 0 => "blocks",
                 _ => "pools",
@@ -458,7 +461,7 @@ async fn give_back_once(cluster: &impl Cluster, order: Order) -> Outcome<Report>
     let run = &Run::begin(cluster).await?;
     run.begins(Step::Read);
     let seen = run.seen(pools(run).await?).await;
-    let seen = seen.map_err(MoveError::Cluster)?;
+    let mut seen = seen.map_err(MoveError::Cluster)?;
     let stored = &seen.stored;
     let mut report = Report {
         pools: stored.pools.len(),
@@ -476,7 +479,6 @@ async fn give_back_once(cluster: &impl Cluster, order: Order) -> Outcome<Report>
         }
         return Ok(report);
     }
-    let is_written = seen.mark == OPEN && !stored.has(ADOPTED);
     let is_open = stored.pools.iter().all(StoredPool::is_open);
     // A request of an interrupted adoption may be made after the pools have gone back.
     let left = stored.without_slots_of_pools();
@@ -491,42 +493,57 @@ async fn give_back_once(cluster: &impl Cluster, order: Order) -> Outcome<Report>
         return Ok(report);
     }
     patch_blocks(run, &left).await?;
-    if !is_written {
-        let is_meant = |pool: &StoredPool| pool.word != RETURNING;
-        stamp(run, is_meant, |pool| pool.stamp(RETURNING)).await?;
-        report.blocks = close(run).await?;
-        mark(run, CLOSED).await?;
+    // A node that does not share its blocks lets no pod wait.
+    let own = stored
+        .blocks
+        .iter()
+        .filter(|block| stored.has_pool_of(block));
+    release(run, own.cloned().collect(), false).await?;
+    if seen.mark != OPEN && !is_open {
+        // Later on, a pool without a stamp is one that has gone back.
+        let back = |pool: &StoredPool| pool.stamp(RETURNING);
+        seen.stored.pools = stamp(run, &|pool| pool.word.is_empty(), &back).await?;
     }
-    let mut has_reservations = is_written;
-    loop {
-        let mut stored = Stored::read(run).await?;
-        if !stored.has(RETURNING) {
-            break;
+    seen.reservations = reservations(run).await?;
+    report.addresses = 0;
+    let mut written = Entries::new();
+    while let Some(batch) = seen.next_to_give_back(&written) {
+        // From the first open pool to the last one in blocks there is always one that goes back: a new pool waits for it.
+        stamp_one_back(run, &mut seen, &batch).await?;
+        reopen_pools(run, &mut seen, &written).await?;
+        let closed = close(run, &mut seen, &batch).await?;
+        report.blocks += closed.len();
+        let back = moving::give_back(&seen.stored.pools, &closed);
+        report.obstacles = texts(&back.obstacles);
+        if !report.obstacles.is_empty() {
+            report.done = if seen.mark == OPEN {
+                "pods of the pools that have not gone back wait for their addresses until this is cured and the command is run again"
+            } else {
+                "pods wait for their addresses until this is cured and the command is run again, or until kubectl multus ipam adopt whereabouts --yes"
+            };
+            return Ok(report);
         }
-        // Nothing was given of blocks that were made since.
-        stored
-            .blocks
-            .retain(|block| matches!(block.mode, Mode::Closed(_)));
-        let back = stored.give_back();
         // An address that a pool has again may be free there.
-        if !std::mem::replace(&mut has_reservations, true) {
-            report.addresses = back.addresses;
-            report.obstacles = texts(&back.obstacles);
-            if !report.obstacles.is_empty() {
-                report.done = "pods wait for their addresses until this is cured and the command is run again, or until kubectl multus ipam adopt whereabouts --yes";
-                return Ok(report);
-            }
-            write_reservations(run, &stored.pools, &back).await?;
-            mark(run, OPEN).await?;
+        let is_first = seen.mark != OPEN;
+        if is_first {
+            mark(run, CLOSED).await?;
         }
-        let patches = stored.pools.iter().zip(&back.allocations);
-        let patches: Vec<_> = patches
-            .filter(|(pool, _)| pool.word == RETURNING)
-            .map(|(pool, entries)| (pool, pool.reopen(Some(entries))))
-            .collect();
-        // One that has changed is read again.
-        patched_pools(run, &patches).await?;
+        write_reservations(run, &mut seen, &batch, &back).await?;
+        if is_first {
+            mark(run, OPEN).await?;
+            OPEN.clone_into(&mut seen.mark);
+        }
+        report.addresses += back.addresses;
+        written = seen.entries(&batch, &back);
     }
+    reopen_pools(run, &mut seen, &written).await?;
+    // Blocks that nodes have made meanwhile have no address of a pod.
+    let stored = Stored::read(run).await?;
+    let own = stored
+        .blocks
+        .iter()
+        .filter(|block| stored.has_pool_of(block));
+    release(run, own.cloned().collect(), true).await?;
     remove_closed(run).await?;
     (report.is_done, report.done) = (true, "returned");
     Ok(report)
@@ -651,6 +668,19 @@ impl Seen {
         Ok(())
     }
 
+    /// Takes note of how pools are now.
+    fn note(&mut self, now: Pools) {
+        let pools = &mut self.stored.pools;
+        for (name, now) in now {
+            let place = pools.iter().position(|pool| pool.name == name);
+            match (place, now) {
+                (Some(place), Some(now)) => pools[place] = now,
+                (Some(place), None) => drop(pools.remove(place)),
+                (None, now) => pools.extend(now),
+            }
+        }
+    }
+
     /// Returns the pools whose addresses are not in blocks: of pools that have a block in common all are, once one is adopted.
     fn to_write(&self) -> Vec<&StoredPool> {
         let parts = parts(self.stored.pools.iter(), StoredPool::shares_blocks).into_iter();
@@ -673,34 +703,64 @@ impl Seen {
                 .all(|pool| pool.known_space(&self.wanted).is_some())
                 && pairs.all(|(at, pool)| part[..at].iter().all(|one| !one.shares_blocks(pool)))
         };
-        let (mut batches, mut names, mut addresses) = (Vec::new(), BTreeSet::new(), 0);
-        let are_connected = |one: &StoredPool, other: &StoredPool| {
+        let mut parts = self.joint_parts(self.to_write());
+        parts.retain(is_free);
+        let batches = in_batches(&parts, |pool| pool.owners().count()).into_iter();
+        batches.map(Batch::Of).chain([Batch::Rest]).collect()
+    }
+
+    /// Returns pools in parts, so that pools of different parts have no block in common, and no definition names both.
+    fn joint_parts<'a>(&self, pools: Vec<&'a StoredPool>) -> Vec<Vec<&'a StoredPool>> {
+        parts(pools, |one, other| {
             one.shares_blocks(other) || self.are_joint(one, other)
+        })
+    }
+
+    /// Returns the pools that have not gone back, and whose entries are not these.
+    fn to_give_back(&self, written: &Entries) -> Vec<&StoredPool> {
+        let pools = self.stored.pools.iter();
+        let left = pools.filter(|pool| !pool.word.is_empty());
+        left.filter(|pool| !written.contains_key(&pool.name))
+            .collect()
+    }
+
+    /// Returns the names of the pools that go back next; `None` when none is left.
+    fn next_to_give_back(&self, written: &Entries) -> Option<BTreeSet<String>> {
+        let parts = self.joint_parts(self.to_give_back(written));
+        let used = |pool: &StoredPool| {
+            let blocks = self.stored.blocks.iter();
+            let own = blocks.filter(|block| pool.has_block(block));
+            own.map(taken).sum()
         };
-        let parts = parts(self.to_write(), are_connected).into_iter();
-        for part in parts.filter(is_free) {
-            names.extend(part.iter().map(|pool| pool.name.clone()));
-            addresses += part
-                .iter()
-                .map(|pool| pool.owners().count().max(1))
-                .sum::<usize>();
-            if addresses >= MOST_AT_ONCE {
-                batches.push(Batch::Of(std::mem::take(&mut names)));
-                addresses = 0;
-            }
-        }
-        batches.push(Batch::Rest);
-        batches
+        in_batches(&parts, used).into_iter().next()
     }
 
     /// Returns the pools of a batch, also those that were made since and have a block in common with one of it.
     fn members(&self, batch: &Batch) -> Vec<&StoredPool> {
-        let parts = parts(self.to_write(), StoredPool::shares_blocks).into_iter();
-        let is_in = |part: &Vec<&StoredPool>| match batch {
-            Batch::Of(names) => part.iter().any(|pool| names.contains(&pool.name)),
-            Batch::Rest => true,
-        };
-        parts.filter(is_in).flatten().collect()
+        match batch {
+            Batch::Of(names) => with_same_blocks(self.to_write(), names),
+            Batch::Rest => self.to_write(),
+        }
+    }
+
+    /// Returns these pools that go back, also those that were made since and have a block in common with one of them.
+    fn members_to_give_back(&self, names: &BTreeSet<String>) -> Vec<&StoredPool> {
+        with_same_blocks(self.to_give_back(&Entries::new()), names)
+    }
+
+    fn unstamped_to_give_back(&self, names: &BTreeSet<String>) -> Vec<&StoredPool> {
+        let mut members = self.members_to_give_back(names);
+        members.retain(|pool| pool.word != RETURNING);
+        members
+    }
+
+    /// Returns what pools with these names, and those that go back with them, get.
+    fn entries(&self, of: &BTreeSet<String>, back: &Return) -> Entries {
+        let members = names(&self.members_to_give_back(of));
+        let pools = self.stored.pools.iter().zip(&back.allocations);
+        let own = pools.filter(|(pool, _)| members.contains(&pool.name));
+        own.map(|(pool, entries)| (pool.name.clone(), entries.clone()))
+            .collect()
     }
 
     fn open_members(&self, batch: &Batch) -> Vec<&StoredPool> {
@@ -795,8 +855,11 @@ impl Seen {
     }
 
     fn obstacles_of_return(&self) -> Vec<String> {
-        let mut all = texts(&moving::late(&self.stored.pools));
-        all.extend_from_slice(&self.against_return);
+        let mut all = self.against_return.clone();
+        // Once pools go back, an open one beside an adopted one has gone back.
+        if self.mark != OPEN {
+            all.extend(texts(&moving::late(&self.stored.pools)));
+        }
         all.extend(texts(&self.stored.give_back().obstacles));
         all.sort();
         all.dedup();
@@ -820,6 +883,36 @@ fn parts<'a>(
     parts
 }
 
+/// Returns the pools with these names, and those that have a block in common with one of them.
+fn with_same_blocks<'a>(
+    pools: Vec<&'a StoredPool>,
+    names: &BTreeSet<String>,
+) -> Vec<&'a StoredPool> {
+    let mut parts = parts(pools, StoredPool::shares_blocks);
+    parts.retain(|part| part.iter().any(|pool| names.contains(&pool.name)));
+    parts.concat()
+}
+
+/// Returns the names of the pools in batches, of which none has only a piece of a part.
+fn in_batches(
+    parts: &[Vec<&StoredPool>],
+    used: impl Fn(&StoredPool) -> usize,
+) -> Vec<BTreeSet<String>> {
+    let mut batches = vec![BTreeSet::new()];
+    let mut addresses = 0;
+    for part in parts {
+        if addresses >= MOST_AT_ONCE {
+            batches.push(BTreeSet::new());
+            addresses = 0;
+        }
+        let batch = batches.last_mut().expect("there is one");
+        batch.extend(names(part));
+        addresses += part.iter().map(|pool| used(pool).max(1)).sum::<usize>();
+    }
+    batches.retain(|batch| !batch.is_empty());
+    batches
+}
+
 fn names(pools: &[&StoredPool]) -> BTreeSet<String> {
     pools.iter().map(|pool| pool.name.clone()).collect()
 }
@@ -831,8 +924,8 @@ fn texts(obstacles: &[Obstacle]) -> Vec<String> {
 /// Stamps all pools that are meant, also those that are made meanwhile. Returns the pools as they are then.
 async fn stamp(
     run: &Run<'_, impl Cluster>,
-    is_meant: impl Fn(&StoredPool) -> bool,
-    patch: impl Fn(&StoredPool) -> Value,
+    is_meant: &dyn Fn(&StoredPool) -> bool,
+    patch: &dyn Fn(&StoredPool) -> Value,
 ) -> Outcome<Vec<StoredPool>> {
     loop {
         let pools = pools(run).await?;
@@ -841,36 +934,36 @@ async fn stamp(
             return Ok(pools);
         }
         run.begins(Step::Stamp(meant.len()));
-        stamp_read(run, meant, &is_meant, &patch).await?;
+        stamp_read(run, &meant, is_meant, patch).await?;
     }
 }
 
-/// Stamps those of these pools that are meant.
-async fn stamp_read<'a>(
+/// Stamps those of these pools that are meant. Returns them as they are then.
+async fn stamp_read(
     run: &Run<'_, impl Cluster>,
-    pools: impl IntoIterator<Item = &'a StoredPool>,
-    is_meant: impl Fn(&StoredPool) -> bool,
-    patch: impl Fn(&StoredPool) -> Value,
-) -> Outcome<()> {
-    let meant = pools.into_iter().filter(|pool| is_meant(pool));
-    let patches: Vec<_> = meant.map(|pool| (pool, patch(pool))).collect();
-    if patched_pools(run, &patches).await? == 0 {
-        return Ok(());
-    }
+    pools: &[&StoredPool],
+    is_meant: &dyn Fn(&StoredPool) -> bool,
+    patch: &dyn Fn(&StoredPool) -> Value,
+) -> Outcome<Pools> {
+    let meant = pools.iter().filter(|pool| is_meant(pool));
+    let patches: Vec<_> = meant.map(|pool| (*pool, patch(pool))).collect();
+    let stamped = patched_pools(run, &patches).await?;
+    let mut now = Pools::new();
     // A pool that pods come from changes sooner than all pools are listed, so each is read alone.
-    for (pool, _) in patches {
-        loop {
+    for ((pool, _), mut stamped) in patches.into_iter().zip(stamped) {
+        while stamped.is_none() {
             let read = run.pool(&pool.namespace, &pool.name).await;
             let read = read.map_err(MoveError::Cluster)?;
-            let Some(read) = read.filter(|read| is_meant(read)) else {
+            let Some(meant) = read.as_ref().filter(|read| is_meant(read)) else {
+                stamped = read;
                 break;
             };
-            if patched_pools(run, &[(&read, patch(&read))]).await? == 0 {
-                break;
-            }
+            let again = patched_pools(run, &[(meant, patch(meant))]).await?;
+            stamped = again.into_iter().next().flatten();
         }
+        now.insert(pool.name.clone(), stamped);
     }
-    Ok(())
+    Ok(now)
 }
 
 /// Changes the stamp of each pool that is being adopted, so that a stamp of an interrupted run fails when it arrives late. Returns the pools as
@@ -884,7 +977,7 @@ async fn renew(run: &Run<'_, impl Cluster>) -> Outcome<Vec<StoredPool>> {
         if is_renewed || patches.is_empty() {
             return Ok(pools);
         }
-        is_renewed = patched_pools(run, &patches).await? == 0;
+        is_renewed = refused(&patched_pools(run, &patches).await?) == 0;
     }
     Err(MoveError::Changed("pools"))
 }
@@ -906,16 +999,21 @@ fn label(name: &str) -> String {
 }
 
 /// Makes changes, if no other run of a command has begun. Those that are made later all the same are as those of a run that was interrupted.
-async fn write_all<'a>(
+/// Returns each object as it is then; `None` where nothing was changed.
+async fn write_all(
     run: &Run<'_, impl Cluster>,
     what: &str,
-    writes: impl IntoIterator<Item = Write<'a>>,
-) -> Outcome<usize> {
+    writes: Vec<Write<'_>>,
+) -> Outcome<Vec<Option<Value>>> {
     run.take_over().await?;
     run.cluster
         .write_all(writes)
         .await
         .map_err(|reason| failed(what, &reason))
+}
+
+fn refused<T>(written: &[Option<T>]) -> usize {
+    written.iter().filter(|one| one.is_none()).count()
 }
 
 fn failed(what: &str, reason: &str) -> MoveError {
@@ -925,26 +1023,31 @@ fn failed(what: &str, reason: &str) -> MoveError {
 async fn patched_pools(
     run: &Run<'_, impl Cluster>,
     patches: &[(&StoredPool, Value)],
-) -> Outcome<usize> {
+) -> Outcome<Vec<Option<StoredPool>>> {
     let Some((first, _)) = patches.first() else {
-        return Ok(0);
+        return Ok(Vec::new());
     };
     let path = collection(&first.namespace, POOLS);
     let writes = patches
         .iter()
         .map(|(pool, patch)| Write::Patch(&path, &pool.name, patch));
-    write_all(run, "change a pool", writes).await
+    let written = write_all(run, "change a pool", writes.collect()).await?;
+    let pools = written
+        .iter()
+        .map(|object| object.as_ref().map(StoredPool::parse).transpose());
+    let pools = pools.collect::<Result<_, _>>();
+    pools.map_err(|error| MoveError::Cluster(error.to_string()))
 }
 
 async fn patch_pools(run: &Run<'_, impl Cluster>, patches: &[(&StoredPool, Value)]) -> Outcome<()> {
-    match patched_pools(run, patches).await? {
+    match refused(&patched_pools(run, patches).await?) {
         0 => Ok(()),
         _ => Err(MoveError::Changed("pools")),
     }
 }
 
 async fn patch_blocks(run: &Run<'_, impl Cluster>, patches: &[(String, Value)]) -> Outcome<()> {
-    match put(run, &[], patches).await? {
+    match refused(&put(run, &[], patches).await?) {
         0 => Ok(()),
         _ => Err(MoveError::Changed("blocks")),
     }
@@ -965,22 +1068,29 @@ async fn write_blocks(
         }
     }
     run.begins(Step::WriteBlocks(objects.len() + patches.len()));
-    put(run, &objects, &patches).await
+    let written = put(run, &objects, &patches).await?;
+    Ok(refused(&written))
 }
 
-/// Makes blocks and changes others. Returns how many somebody else has written meanwhile.
+/// Makes blocks and changes others. Returns each as it is then; `None` is one that somebody else has written meanwhile.
 async fn put(
     run: &Run<'_, impl Cluster>,
     objects: &[Value],
     patches: &[(String, Value)],
-) -> Outcome<usize> {
+) -> Outcome<Vec<Option<AddressBlock>>> {
     let creations = objects
         .iter()
         .map(|object| Write::Create(object::PATH, object));
     let patches = patches
         .iter()
         .map(|(name, patch)| Write::Patch(object::PATH, name, patch));
-    write_all(run, "write a block", creations.chain(patches)).await
+    let writes = creations.chain(patches).collect();
+    let written = write_all(run, "write a block", writes).await?;
+    let blocks = written
+        .iter()
+        .map(|object| object.as_ref().map(AddressBlock::parse).transpose());
+    let blocks = blocks.collect::<Result<_, _>>();
+    blocks.map_err(|error| MoveError::Cluster(error.to_string()))
 }
 
 /// Ends an adoption that was begun, before any pool is in blocks.
@@ -1001,74 +1111,173 @@ async fn stop(run: &Run<'_, impl Cluster>) -> Outcome<()> {
     remove_closed(run).await
 }
 
-/// Closes the blocks of the pools' ranges. Returns how many there are. A node that makes another one reads the pools before it gives of it.
-async fn close(run: &Run<'_, impl Cluster>) -> Outcome<usize> {
+/// Stamps pools as those that go back.
+async fn stamp_back(run: &Run<'_, impl Cluster>, pools: &[&StoredPool]) -> Outcome<Pools> {
+    let is_meant = |pool: &StoredPool| pool.word != RETURNING;
+    stamp_read(run, pools, &is_meant, &|pool| pool.stamp(RETURNING)).await
+}
+
+/// Stamps a pool with one of these names, unless one is stamped.
+async fn stamp_one_back(
+    run: &Run<'_, impl Cluster>,
+    seen: &mut Seen,
+    names: &BTreeSet<String>,
+) -> Outcome<()> {
+    let mut own: Vec<_> = seen.stored.pools.iter().collect();
+    own.retain(|pool| names.contains(&pool.name));
+    if own.iter().all(|pool| pool.word != RETURNING) {
+        own.truncate(1);
+        let stamped = stamp_back(run, &own).await?;
+        seen.note(stamped);
+    }
+    Ok(())
+}
+
+/// Writes the entries of pools, which then give addresses.
+async fn reopen_pools(
+    run: &Run<'_, impl Cluster>,
+    seen: &mut Seen,
+    entries: &Entries,
+) -> Outcome<()> {
+    let is_meant = |pool: &StoredPool| pool.word == RETURNING && entries.contains_key(&pool.name);
+    let reopen = |pool: &StoredPool| pool.reopen(entries.get(&pool.name));
+    let pools: Vec<_> = seen.stored.pools.iter().collect();
+    let open = stamp_read(run, &pools, &is_meant, &reopen).await?;
+    seen.note(open);
+    Ok(())
+}
+
+/// Stamps pools that go back, and closes the blocks of their ranges. Returns these. A node that makes another one reads the pools before it
+/// gives of it.
+async fn close(
+    run: &Run<'_, impl Cluster>,
+    seen: &mut Seen,
+    names: &BTreeSet<String>,
+) -> Outcome<Vec<AddressBlock>> {
+    loop {
+        let open = seen.unstamped_to_give_back(names);
+        if !open.is_empty() {
+            run.begins(Step::Stamp(open.len()));
+        }
+        let stamped = stamp_back(run, &open).await?;
+        seen.note(stamped);
+        let new = run.new_pools().await.map_err(MoveError::Cluster)?;
+        let new = new.into_iter().map(|pool| (pool.name.clone(), Some(pool)));
+        seen.note(new.collect());
+        if seen.unstamped_to_give_back(names).is_empty() {
+            break;
+        }
+    }
+    let mut blocks = run.blocks().await.map_err(MoveError::Cluster)?;
+    let members = seen.members_to_give_back(names);
+    blocks.retain(|block| members.iter().any(|pool| pool.has_block(block)));
+    release(run, blocks, true).await
+}
+
+/// Has these blocks shared by the nodes that hold them, and then closed, if that is meant. Returns them as they are then.
+async fn release(
+    run: &Run<'_, impl Cluster>,
+    mut blocks: Vec<AddressBlock>,
+    is_closed: bool,
+) -> Outcome<Vec<AddressBlock>> {
+    let mut released = Vec::new();
     for _ in 0..SHARED_WITHIN {
-        let stored = Stored::read(run).await?;
-        let (mut wishes, mut closures, mut count, mut is_held) = (vec![], vec![], 0, false);
-        let blocks = stored.blocks.iter();
-        for block in blocks.filter(|block| stored.has_pool_of(block)) {
-            count += 1;
-            match &block.mode {
-                Mode::Node(_) => {
-                    is_held = true;
-                    if !block.wanted.iter().any(|one| **one == *ASKING) {
-                        wishes.push((name(block), want(block, ASKING)));
-                    }
-                }
-                Mode::Shared(_) => {
-                    closures.push((name(block), moving::change_mode(block, "closed", None)));
-                }
-                Mode::Closed(_) => {}
-            }
+        let is_held = ask_to_share(run, &blocks).await?;
+        let is_shared = |block: &AddressBlock| matches!(block.mode, Mode::Shared(_));
+        let is_ready = |block: &AddressBlock| match block.mode {
+            Mode::Node(_) => false,
+            Mode::Shared(_) => !is_closed,
+            Mode::Closed(_) => true,
+        };
+        let (ready, mut left): (Vec<_>, Vec<_>) = blocks.into_iter().partition(is_ready);
+        released.extend(ready);
+        let closures = left.iter().filter(|block| is_shared(block));
+        let closures: Vec<_> = closures
+            .map(|block| (name(block), moving::change_mode(block, "closed", None)))
+            .collect();
+        if !closures.is_empty() {
+            run.begins(Step::Close(closures.len()));
+            released.extend(put(run, &[], &closures).await?.into_iter().flatten());
         }
-        let mut refused = 0;
-        for (step, patches) in [(Step::Share as fn(_) -> _, wishes), (Step::Close, closures)] {
-            if !patches.is_empty() {
-                run.begins(step(patches.len()));
-                refused += put(run, &[], &patches).await?;
-            }
+        left.retain(|block| released.iter().all(|one| one.uid != block.uid));
+        if left.is_empty() {
+            return Ok(released);
         }
-        if refused == 0 && !is_held {
-            return Ok(count);
+        if is_held {
+            run.look_again().await;
         }
-        run.look_again().await;
+        blocks = run.blocks().await.map_err(MoveError::Cluster)?;
+        blocks.retain(|block| left.iter().any(|one| one.uid == block.uid));
     }
     Err(MoveError::Held)
 }
 
-/// Makes the reservations of all addresses, and removes those of others.
+/// Asks the holders of these blocks to share them. Returns whether a block is held.
+async fn ask_to_share(run: &Run<'_, impl Cluster>, blocks: &[AddressBlock]) -> Outcome<bool> {
+    let is_held = |block: &&AddressBlock| matches!(block.mode, Mode::Node(_));
+    let is_asked = |block: &AddressBlock| block.wanted.iter().any(|one| **one == *ASKING);
+    let wishes = blocks
+        .iter()
+        .filter(is_held)
+        .filter(|block| !is_asked(block));
+    let wishes: Vec<_> = wishes
+        .map(|block| (name(block), want(block, ASKING)))
+        .collect();
+    if !wishes.is_empty() {
+        run.begins(Step::Share(wishes.len()));
+        put(run, &[], &wishes).await?;
+    }
+    Ok(blocks.iter().any(|block| is_held(&block)))
+}
+
+/// Makes the reservations of addresses that go back, and removes those of others. An address that an open pool may give is that pool's, and
+/// its reservation was made before the pool was opened.
 async fn write_reservations(
     run: &Run<'_, impl Cluster>,
-    pools: &[StoredPool],
+    seen: &mut Seen,
+    names: &BTreeSet<String>,
     back: &Return,
 ) -> Outcome<()> {
-    let known = reservations(run).await?;
-    let namespace = &pools[0].namespace;
-    let path = collection(namespace, RESERVATIONS);
-    let is_wrong = |name: &str, one: &Reserved| {
-        let right = back.reservations.get(name);
-        right.is_some_and(|right| right.pod != one.pod) || moving::is_stale(pools, name, back)
-    };
-    let wrong: BTreeMap<_, _> = known
-        .iter()
-        .filter(|(name, one)| is_wrong(name, one))
-        .collect();
-    let removals = wrong
-        .iter()
-        .map(|(name, one)| Write::Delete(&path, name, &one.uid));
-    write_all(run, "remove a reservation", removals).await?;
-    let missing = back
-        .reservations
-        .iter()
-        .filter(|(name, _)| !known.contains_key(*name) || wrong.contains_key(name));
-    let objects: Vec<_> = missing
-        .map(|(name, owner)| reservation::object(namespace, name, owner))
-        .collect();
-    run.begins(Step::Reserve(objects.len()));
-    let creations = objects.iter().map(|object| Write::Create(&path, object));
-    write_all(run, "make a reservation", creations).await?;
-    Ok(())
+    let namespace = seen.stored.pools[0].namespace.clone();
+    let path = collection(&namespace, RESERVATIONS);
+    for _ in 0..=ATTEMPTS {
+        let members = seen.members_to_give_back(names);
+        let open = seen.stored.pools.iter();
+        let open: Vec<_> = open.filter(|pool| pool.word.is_empty()).collect();
+        let is_of_open = |name: &str| open.iter().any(|pool| pool.reserves(name));
+        let is_wrong = |name: &str, one: &Reserved| match back.reservations.get(name) {
+            Some(right) => right.pod != one.pod,
+            None => members.iter().any(|pool| pool.reserves(name)),
+        };
+        let wrong: BTreeMap<_, _> = seen
+            .reservations
+            .iter()
+            .filter(|(name, one)| is_wrong(name, one) && !is_of_open(name))
+            .collect();
+        let removals = wrong
+            .iter()
+            .map(|(name, one)| Write::Delete(&path, name, &one.uid));
+        let is_missing =
+            |name: &String| !seen.reservations.contains_key(name) || wrong.contains_key(name);
+        let missing = back.reservations.iter();
+        let missing = missing.filter(|(name, _)| is_missing(name) && !is_of_open(name));
+        let objects: Vec<_> = missing
+            .map(|(name, owner)| reservation::object(&namespace, name, owner))
+            .collect();
+        if objects.is_empty() && wrong.is_empty() {
+            return Ok(());
+        }
+        let gone = write_all(run, "remove a reservation", removals.collect()).await?;
+        run.begins(Step::Reserve(objects.len()));
+        let creations = objects.iter().map(|object| Write::Create(&path, object));
+        let made = write_all(run, "make a reservation", creations.collect()).await?;
+        if refused(&gone) + refused(&made) == 0 {
+            return Ok(());
+        }
+        // Requests of a run that was interrupted may be made meanwhile.
+        seen.reservations = reservations(run).await?;
+    }
+    Err(MoveError::Changed("reservations"))
 }
 
 /// Removes the blocks that are closed.
@@ -1095,11 +1304,11 @@ async fn remove_closed(run: &Run<'_, impl Cluster>) -> Outcome<()> {
         let removals = closed
             .iter()
             .map(|(name, uid, _)| Write::Delete(object::PATH, name, uid));
-        write_all(run, what, removals).await?;
+        write_all(run, what, removals.collect()).await?;
         let patches = closed
             .iter()
             .map(|(name, _, patch)| Write::Patch(object::PATH, name, patch));
-        write_all(run, what, patches).await?;
+        write_all(run, what, patches.collect()).await?;
     }
     Err(MoveError::ComeBack)
 }

@@ -168,7 +168,7 @@ impl StoredPool {
 
     /// Returns the patch that stamps it, unless it has changed since it was read.
     pub fn stamp(&self, word: &str) -> Value {
-        let mut steps = vec![self.pool.test()];
+        let mut steps: Vec<_> = self.pool.unchanged().collect();
         if !self.has_labels {
             steps.push(json!({"op": "add", "path": "/metadata/labels", "value": {}}));
         }
@@ -191,7 +191,7 @@ impl StoredPool {
     pub fn reopen(&self, allocations: Option<&Map<String, Value>>) -> Value {
         let entries = allocations
             .map(|entries| json!({"op": "replace", "path": "/spec/allocations", "value": entries}));
-        let mut steps: Vec<_> = [self.pool.test()].into_iter().chain(entries).collect();
+        let mut steps: Vec<_> = self.pool.unchanged().chain(entries).collect();
         steps.push(json!({"op": "remove", "path": place("labels", STAMP)}));
         if self.space.is_some() {
             steps.push(json!({"op": "remove", "path": place("annotations", SPACE)}));
@@ -298,8 +298,17 @@ impl StoredPool {
         self.pool.entries().next().is_none()
     }
 
-    fn is_reserved(&self) -> bool {
+    /// Returns whether a reservation with this name is one of an address of it.
+    pub fn reserves(&self, name: &str) -> bool {
+        let address = match self.network_name.as_str() {
+            "" => Some(name),
+            network => name
+                .strip_prefix(network)
+                .and_then(|rest| rest.strip_prefix('-')),
+        };
+        let address = address.and_then(reservation::address);
         self.space() == self.network_name
+            && address.is_some_and(|address| self.subnet.contains(address))
     }
 }
 
@@ -420,7 +429,10 @@ pub fn change_mode(seen: &AddressBlock, mode: &str, slots: Option<&[Slot]>) -> V
 }
 
 /// Returns the pools that closed blocks become. An address goes to the pool that its slot names, or else to the one that had it before.
-pub fn give_back(pools: &[StoredPool], blocks: &[AddressBlock]) -> Return {
+pub fn give_back<'a>(
+    pools: &[StoredPool],
+    blocks: impl IntoIterator<Item = &'a AddressBlock>,
+) -> Return {
     let mut back = Return {
         allocations: vec![Map::new(); pools.len()],
         ..Return::default()
@@ -492,22 +504,6 @@ fn interface(owner: &str) -> Option<(&str, &str)> {
     of_pod
         .or_else(|| owner.strip_prefix(POOL_OWNER))?
         .split_once('/')
-}
-
-/// Returns whether a reservation is one of these pools' addresses that nobody has any more.
-pub fn is_stale(pools: &[StoredPool], name: &str, back: &Return) -> bool {
-    let is_of = |pool: &StoredPool| {
-        let rest = match pool.network_name.as_str() {
-            "" => Some(name),
-            network => name
-                .strip_prefix(network)
-                .and_then(|rest| rest.strip_prefix('-')),
-        };
-        rest.and_then(reservation::address)
-            .is_some_and(|address| pool.subnet.contains(address))
-    };
-    !back.reservations.contains_key(name)
-        && pools.iter().any(|pool| pool.is_reserved() && is_of(pool))
 }
 
 /// Returns what keeps pools from being adopted that were made after the others were.

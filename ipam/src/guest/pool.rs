@@ -1,6 +1,7 @@
 //! The `IPPool` of a range as the API has it, parsed by hand, and the patches that take and free its addresses.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
@@ -39,6 +40,8 @@ pub enum PoolError {
 pub struct Pool {
     subnet: Subnet,
     resource_version: String,
+    /// Whether the API server keeps which client has written which field.
+    is_tracked: bool,
     stamp: Option<Stamp>,
     /// By the offset from the subnet's first address.
     entries: BTreeMap<u128, Owner>,
@@ -48,7 +51,7 @@ pub struct Pool {
 pub const STAMP: &str = "ipam.multus-rs.cni.cncf.io/pool";
 /// The annotation of an adopted pool with the space of its addresses.
 pub const SPACE: &str = "ipam.multus-rs.cni.cncf.io/space";
-pub(crate) const NEW: &str = "new";
+pub const NEW: &str = "new";
 pub const ADOPTING: &str = "adopting";
 pub const ADOPTED: &str = "adopted";
 pub const RETURNING: &str = "returning";
@@ -117,6 +120,7 @@ impl Pool {
         Ok(Self {
             subnet,
             resource_version: version.to_owned(),
+            is_tracked: is_tracked(object),
             stamp: stamp(object),
             entries: entries.collect(),
         })
@@ -143,7 +147,8 @@ impl Pool {
 
     /// Returns the patch that lets a new pool give addresses, unless it has changed since it was read.
     pub fn open(&self) -> Value {
-        json!([self.test(), {"op": "remove", "path": place("labels", STAMP)}])
+        let open = json!({"op": "remove", "path": place("labels", STAMP)});
+        self.unchanged().chain([open]).collect()
     }
 
     /// Returns the address for an owner by the reference's rules: the one that the pod's interface has, whatever its container, else the
@@ -203,18 +208,25 @@ impl Pool {
     /// Returns the patch that gives an address to an owner, unless the pool has changed since it was read.
     pub fn take(&self, address: IpAddr, owner: &Owner) -> Value {
         let entry = json!({"id": owner.container, "podref": owner.pod, "ifname": owner.ifname});
-        json!([self.test(), {"op": "add", "path": self.path(address), "value": entry}])
+        let take = json!({"op": "add", "path": self.path(address), "value": entry});
+        self.unchanged().chain([take]).collect()
     }
 
     /// Returns the patch that frees addresses, unless the pool has changed since it was read.
     pub fn free(&self, addresses: &[IpAddr]) -> Value {
         let remove = |address: &IpAddr| json!({"op": "remove", "path": self.path(*address)});
-        let steps = [self.test()].into_iter();
-        steps.chain(addresses.iter().map(remove)).collect()
+        self.unchanged()
+            .chain(addresses.iter().map(remove))
+            .collect()
     }
 
-    pub(super) fn test(&self) -> Value {
-        json!({"op": "test", "path": "/metadata/resourceVersion", "value": self.resource_version})
+    /// Returns the first steps of a patch, which fails when the pool has changed since it was read. The API server compares a tracked object
+    /// field by field at each write, which is more than half of the work; with the list of an empty entry it tracks it no more.
+    pub(super) fn unchanged(&self) -> impl Iterator<Item = Value> {
+        let version = &self.resource_version;
+        let test = json!({"op": "test", "path": "/metadata/resourceVersion", "value": version});
+        let untrack = json!({"op": "add", "path": "/metadata/managedFields", "value": [{}]});
+        iter::once(test).chain(self.is_tracked.then_some(untrack))
     }
 
     fn path(&self, address: IpAddr) -> String {
@@ -243,6 +255,12 @@ pub(crate) fn stamp(object: &Value) -> Option<Stamp> {
         }
         _ => Stamp::Moving,
     })
+}
+
+fn is_tracked(object: &Value) -> bool {
+    let fields = object.pointer("/metadata/managedFields");
+    let fields = fields.and_then(Value::as_array);
+    fields.is_some_and(|fields| !fields.is_empty())
 }
 
 fn owner(entry: &Map<String, Value>) -> Owner {

@@ -361,6 +361,26 @@ fn pool_of_the_reference_is_read_and_patched() {
     );
 }
 
+/// Nobody asks which client has written which entry, and to keep it takes most of a write.
+#[test]
+fn first_write_to_a_pool_ends_that_its_fields_are_tracked() {
+    let mut object = written();
+    let patch = |object: &Value| {
+        let pool = Pool::parse(object, "10.0.0.0/29".parse().unwrap()).unwrap();
+        let steps = pool.take("10.0.0.3".parse().unwrap(), &owner("web-1"));
+        steps.as_array().unwrap().clone()
+    };
+    assert_eq!(patch(&object).len(), 2);
+    object["metadata"]["managedFields"] =
+        json!([{"manager": "whereabouts", "operation": "Update"}]);
+    let untrack = json!({"op": "add", "path": "/metadata/managedFields", "value": [{}]});
+    assert_eq!(patch(&object)[1], untrack);
+    let stored = moving::StoredPool::parse(&object).unwrap();
+    for steps in [stored.stamp("adopting"), stored.reopen(None)] {
+        assert_eq!(steps[1], untrack);
+    }
+}
+
 #[test]
 fn next_container_of_a_pod_has_the_address_of_its_interface() {
     let (pool, range) = read();

@@ -87,7 +87,7 @@ pub(super) async fn run(
         for step in &mut report.steps {
             let freed = Write::Patch(object::PATH, &step.block, &step.operations);
             step.outcome = match cluster.write(freed).await {
-                Ok(()) => Outcome::Freed,
+                Ok(_) => Outcome::Freed,
                 Err(PatchError::Changed(reason)) => Outcome::Changed(reason),
                 Err(PatchError::Failed(reason)) => Outcome::Failed(reason),
             };

@@ -16,6 +16,7 @@ use ipam::{
         self, API_VERSION, POOLS, RESERVATIONS,
         mover::{self, Namespace, Order, Report, Seen, Step, Stored, Write},
         moving::{PodPlace, Reserved, StoredPool},
+        pool::{NEW, STAMP},
     },
     service::guest::serves,
 };
@@ -146,15 +147,20 @@ impl mover::Cluster for Cluster {
 
     async fn pools(&self) -> Result<Vec<StoredPool>, String> {
         let objects = listed(self, API_VERSION, "IPPool", POOLS).await?;
-        let pools = objects.iter().map(StoredPool::parse);
-        let pools: Vec<_> = pools
-            .collect::<Result<_, _>>()
-            .map_err(|error| error.to_string())?;
+        let pools = parsed(&objects)?;
         let first = pools.first().ok_or_else(no_pools)?;
         if pools.iter().any(|pool| pool.namespace != first.namespace) {
             return Err("there are pools in several namespaces, of which daemons use one (ipam.whereaboutsNamespace): delete those that nobody uses".to_owned());
         }
         Ok(pools)
+    }
+
+    async fn new_pools(&self) -> Result<Vec<StoredPool>, String> {
+        let group = API_VERSION.split_once('/').unwrap_or_default();
+        let label = format!("{STAMP}={NEW}");
+        let objects = self.labelled(group, "IPPool", POOLS, &label).await;
+        let objects = objects.map_err(|reason| format!("cannot list {POOLS}: {reason}"))?;
+        parsed(&objects)
     }
 
     async fn pool(&self, namespace: &str, name: &str) -> Result<Option<StoredPool>, String> {
@@ -201,10 +207,7 @@ impl mover::Cluster for Cluster {
         Ok(places.collect())
     }
 
-    async fn write_all<'a>(
-        &self,
-        writes: impl IntoIterator<Item = Write<'a>>,
-    ) -> Result<usize, String> {
+    async fn write_all(&self, writes: Vec<Write<'_>>) -> Result<Vec<Option<Value>>, String> {
         Cluster::write_all(self, writes).await
     }
 
@@ -236,6 +239,12 @@ fn progress(step: Step) -> String {
 }
 
 const DEFINITIONS: &str = "network-attachment-definitions";
+
+fn parsed(pools: &[Value]) -> Result<Vec<StoredPool>, String> {
+    let pools = pools.iter().map(StoredPool::parse);
+    let pools = pools.collect::<Result<_, _>>();
+    pools.map_err(|error| error.to_string())
+}
 
 /// Lists all objects of a kind; of one that the cluster does not know there are none.
 async fn listed(

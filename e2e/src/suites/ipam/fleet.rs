@@ -180,14 +180,9 @@ impl Fleet {
 
     /// Returns the addresses in pools, each with pool, offset and pod, and the reservations, each with name and pod.
     pub(super) fn pools(&self) -> anyhow::Result<(Vec<String>, Vec<String>)> {
-        let list = |resource: &str| {
-            let path = format!("/apis/{API_VERSION}/{resource}");
-            let list = self.api.request("GET", &path, &Value::Null)?.json()?;
-            list["items"].as_array().cloned().context("it is a list")
-        };
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let mut taken = Vec::new();
-        for pool in list(POOLS)? {
+        for pool in self.of_whereabouts(POOLS)? {
             let entries = pool["spec"]["allocations"]
                 .as_object()
                 .into_iter()
@@ -198,7 +193,7 @@ impl Fleet {
                     .map(|(offset, entry)| format!("{name} {offset} {}", text(&entry["podref"]))),
             );
         }
-        let reservations = list(RESERVATIONS)?.into_iter().map(|one| {
+        let reservations = self.of_whereabouts(RESERVATIONS)?.into_iter().map(|one| {
             format!(
                 "{} {}",
                 text(&one["metadata"]["name"]),
@@ -206,6 +201,13 @@ impl Fleet {
             )
         });
         Ok((taken, reservations.collect()))
+    }
+
+    /// Lists objects of whereabouts.
+    pub(super) fn of_whereabouts(&self, resource: &str) -> anyhow::Result<Vec<Value>> {
+        let path = format!("/apis/{API_VERSION}/{resource}");
+        let list = self.api.request("GET", &path, &Value::Null)?.json()?;
+        list["items"].as_array().cloned().context("it is a list")
     }
 
     pub(super) fn ensure_pools_are_empty(&self) -> anyhow::Result<()> {

@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
+use ipam::guest::POOLS;
 use serde_json::{Value, json};
 
 use super::{
@@ -93,6 +94,13 @@ fn plugin(fleet: &Fleet) -> anyhow::Result<()> {
             ],
         "{reservations:?}"
     );
+    for pool in fleet.of_whereabouts(POOLS)? {
+        let fields = &pool["metadata"]["managedFields"];
+        ensure!(
+            fields.is_null(),
+            "the fields of a pool are tracked: {fields}"
+        );
+    }
     let without_slice = json!({"type": "whereabouts", "range": "10.41.0.0/24", "node_slice_size": "/26", "configuration_path": FLAT_FILE});
     let outcome = member.whereabouts(&member.plugins, "ADD", "other", &config(&without_slice));
     fails(outcome, "NodeSlicePool lan has no slice for node")?;

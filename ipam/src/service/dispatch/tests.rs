@@ -21,7 +21,7 @@ use crate::guest::mover::{
     self, MoveError, NAMESPACES, Namespace, Order, Report, Seen, Stored, Write,
 };
 use crate::guest::moving::{self, PodPlace, Reserved, StoredPool};
-use crate::guest::pool::{ADOPTED, ADOPTING, RETURNING};
+use crate::guest::pool::{ADOPTED, ADOPTING, NEW, RETURNING};
 use crate::guest::record::Records;
 use crate::guest::{Definition, POOLS, collection};
 use crate::object::{self, AddressBlock, Mode};
@@ -197,26 +197,24 @@ impl World {
         owners.filter(|owner| !owner.is_empty()).collect()
     }
 
-    fn write(&self, write: &Write<'_>) -> Result<(), ApiError> {
+    fn write(&self, write: &Write<'_>) -> Result<Value, ApiError> {
         let (server, cluster) = (&self.server, &self.cluster);
         match *write {
-            Write::Create(object::PATH, object) => server.create(object).map(drop),
-            Write::Patch(object::PATH, name, steps) => server.patch(name, steps).map(drop),
-            Write::Delete(object::PATH, name, uid) => server.remove(name, uid),
-            Write::Create(path, object) => cluster.create(path, object).map(drop),
+            Write::Create(object::PATH, object) => server.create(object),
+            Write::Patch(object::PATH, name, steps) => server.patch(name, steps),
+            Write::Delete(object::PATH, name, uid) => {
+                server.remove(name, uid).map(|()| Value::Null)
+            }
+            Write::Create(path, object) => cluster.create(path, object),
             Write::Delete(path, name, uid) => {
                 let options = json!({"preconditions": {"uid": uid}});
-                cluster.delete(&format!("{path}/{name}"), &options)
+                let deleted = cluster.delete(&format!("{path}/{name}"), &options);
+                deleted.map(|()| Value::Null)
             }
-            Write::Patch(NAMESPACES, name, steps) => {
-                let patched = self
-                    .namespaces
-                    .patch(&format!("{NAMESPACES}/{name}"), steps);
-                patched.map(drop)
-            }
-            Write::Patch(path, name, steps) => {
-                cluster.patch(&format!("{path}/{name}"), steps).map(drop)
-            }
+            Write::Patch(NAMESPACES, name, steps) => self
+                .namespaces
+                .patch(&format!("{NAMESPACES}/{name}"), steps),
+            Write::Patch(path, name, steps) => cluster.patch(&format!("{path}/{name}"), steps),
         }
     }
 }
@@ -280,6 +278,13 @@ impl mover::Cluster for World {
         Ok(pools)
     }
 
+    async fn new_pools(&self) -> Result<Vec<StoredPool>, String> {
+        read()?;
+        let mut pools = self.all_pools();
+        pools.retain(|pool| pool.word == NEW);
+        Ok(pools)
+    }
+
     async fn pool(&self, _: &str, name: &str) -> Result<Option<StoredPool>, String> {
         read()?;
         Ok(self.all_pools().into_iter().find(|pool| pool.name == name))
@@ -304,19 +309,13 @@ impl mover::Cluster for World {
             .collect())
     }
 
-    async fn write_all<'a>(
-        &self,
-        writes: impl IntoIterator<Item = Write<'a>>,
-    ) -> Result<usize, String> {
-        let mut changed = 0;
-        for write in writes {
-            match self.write(&write) {
-                Ok(()) => {}
-                Err(ApiError::Refused(_)) => changed += 1,
-                Err(error) => return Err(error.to_string()),
-            }
-        }
-        Ok(changed)
+    async fn write_all(&self, writes: Vec<Write<'_>>) -> Result<Vec<Option<Value>>, String> {
+        let written = writes.iter().map(|write| match self.write(write) {
+            Ok(object) => Ok(Some(object)),
+            Err(ApiError::Refused(_)) => Ok(None),
+            Err(error) => Err(error.to_string()),
+        });
+        written.collect()
     }
 
     async fn look_again(&self) {
@@ -775,44 +774,54 @@ fn pool_that_changes_after_each_list_is_adopted_nevertheless() {
     });
 }
 
-#[test]
-fn pods_wait_only_while_their_own_range_is_adopted() {
-    let moved = Moved::new();
+/// Moves pools of three ranges. Returns which of them have given an address with which stamp while some had this stamp and others were on their
+/// way.
+fn given_meanwhile(moved: &Moved, is_there: &str, on_its_way: &str) -> Vec<String> {
     let of = |range: &str| json!({"type": "whereabouts", "range": range});
     let ranges = ["10.40.0.0/24", "10.41.0.0/24", "10.42.0.0/24"];
     for (number, range) in ranges.into_iter().enumerate() {
         moved.add(&format!("first-{number}"), &of(range)).unwrap();
     }
+    if is_there.is_empty() {
+        moved.adopt();
+    }
     let mut given = BTreeSet::new();
     let turns = turns::Turns::new(1);
     thread::scope(|scope| {
         let _end = turns.until_dropped();
-        turns.start(scope, 0, || moved.adopt());
+        turns.start(scope, 0, || match is_there {
+            ADOPTED => moved.adopt(),
+            _ => moved.give_back(),
+        });
         for number in 0.. {
             if turns.next() == [Next::Nothing] {
                 break;
             }
             let pools = moved.world.all_pools();
             let is_one = |word: &str| pools.iter().any(|pool| pool.word == word);
-            if is_one(ADOPTED) && pools.iter().any(StoredPool::is_adopting) {
+            if is_one(is_there) && is_one(on_its_way) {
                 let others = pools.iter();
                 for pool in others.filter(|pool| ["", ADOPTED].contains(&&*pool.word)) {
-                    if given.insert((pool.name.clone(), pool.word.clone())) {
-                        let pod = format!("pod-{number}-{}", pool.name);
+                    let (name, word) = (&pool.name, &pool.word);
+                    if given.insert(format!("{name} {word}")) {
+                        let pod = format!("pod-{number}-{name}");
                         moved.add(&pod, &of(&pool.subnet.to_string())).unwrap();
                     }
                 }
-                // It may overlap with one that is not in blocks yet.
+                // It may overlap with one that is where these were.
                 let next = moved.add(&format!("new-{number}"), &of("10.43.0.0/24"));
                 assert!(next.unwrap_err().contains("are being moved"));
             }
             turns.go(0, Fate::Made);
         }
     });
-    let given: Vec<_> = given
-        .iter()
-        .map(|(pool, word)| format!("{pool} {word}"))
-        .collect();
+    assert_eq!(moved.both.take_conflicts(), 0);
+    given.into_iter().collect()
+}
+
+#[test]
+fn pods_wait_only_while_their_own_range_is_adopted() {
+    let given = given_meanwhile(&Moved::new(), ADOPTED, ADOPTING);
     let expected = [
         "10.40.0.0-24 adopted",
         "10.41.0.0-24 adopted",
@@ -820,7 +829,62 @@ fn pods_wait_only_while_their_own_range_is_adopted() {
         "10.42.0.0-24 adopted",
     ];
     assert_eq!(given, expected);
-    assert_eq!(moved.both.take_conflicts(), 0);
+}
+
+#[test]
+fn pods_wait_only_while_their_own_range_goes_back() {
+    let moved = Moved::new();
+    let given = given_meanwhile(&moved, "", RETURNING);
+    let expected = [
+        "10.40.0.0-24 ",
+        "10.41.0.0-24 ",
+        "10.42.0.0-24 ",
+        "10.42.0.0-24 adopted",
+    ];
+    assert_eq!(given, expected);
+    let pods = moved.world.pods.lock().unwrap().clone();
+    let waiting = pods.keys().filter(|pod| pod.starts_with("shop/new-"));
+    let (entries, reservations) = moved.world.cluster.taken();
+    assert_eq!(entries.len(), pods.len() - waiting.count(), "{entries:?}");
+    assert_eq!(reservations.len(), entries.len());
+}
+
+/// The pools of one part are not opened at once. What pods of an open one have since is not written anew when the rest goes on.
+#[test]
+fn return_that_goes_on_leaves_what_pods_of_open_pools_have_got_since() {
+    let moved = Moved::new();
+    let half = json!({"type": "whereabouts", "range": "10.40.0.0/25"});
+    for (pod, ipam) in [("a", &range()), ("b", &half), ("c", &range())] {
+        moved.add(pod, ipam).unwrap();
+    }
+    moved.adopt();
+    // Both pools are stamped, and then the first one is opened.
+    moved.world.cluster.set_fate(1, 3);
+    ready(mover::give_back(&moved.world, MEANT)).unwrap_err();
+    let words = || -> Vec<_> {
+        let pools = moved.world.all_pools().into_iter();
+        pools.map(|pool| pool.word).collect()
+    };
+    assert_eq!(words(), ["", RETURNING]);
+    let open = moved.world.all_pools().remove(0).subnet;
+    let (own, gone) = if open.length() == 24 {
+        (range(), "a")
+    } else {
+        (half, "b")
+    };
+    moved.del(gone, &own);
+    let next = moved.add("d", &own).unwrap();
+    moved.give_back();
+    assert_eq!(words(), ["", ""]);
+    let (_, reservations) = moved.world.cluster.taken();
+    let of_next = format!("{} shop/d", next.split('/').next().unwrap());
+    assert!(reservations.contains(&of_next), "{reservations:?}");
+    let of_gone = format!("shop/{gone}");
+    assert!(
+        !reservations.iter().any(|one| one.ends_with(&of_gone)),
+        "{reservations:?}"
+    );
+    assert_eq!(reservations.len(), 3);
 }
 
 #[test]
