@@ -256,9 +256,21 @@ impl Cluster {
         &self,
         names: impl IntoIterator<Item = &str>,
     ) -> Result<Vec<Value>, String> {
-        let kind = resource("", "v1", "Pod", "pods");
         let names = names.into_iter().filter_map(|name| name.split_once('/'));
         let names = names.filter(|(_, name)| !name.contains('/'));
+        self.existing(("", "v1"), "Pod", "pods", names).await
+    }
+
+    /// Reads those of the objects with these namespaces and names that exist, some at a time.
+    pub(crate) async fn existing(
+        &self,
+        (group, version): (&str, &str),
+        kind: &str,
+        plural: &str,
+        names: impl IntoIterator<Item = (&str, &str)>,
+    ) -> Result<Vec<Value>, String> {
+        let kind = resource(group, version, kind, plural);
+        let names = names.into_iter();
         let reads = names.map(|(namespace, name)| self.get(&kind, namespace, name));
         let found = stream::iter(reads).buffer_unordered(READS);
         let found = found.try_collect::<Vec<_>>().await;

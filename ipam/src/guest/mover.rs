@@ -29,6 +29,8 @@ pub(crate) const NAMESPACES: &str = "/api/v1/namespaces";
 const ASKING: &str = "/return";
 /// So often it is looked whether holders have shared their blocks.
 const SHARED_WITHIN: u32 = 60;
+/// So many blocks that may exist are read one by one; for more all are listed.
+const FEW_BLOCKS: usize = 512;
 /// So often blocks are written that others write at the same time.
 const ATTEMPTS: u32 = 5;
 
@@ -59,7 +61,11 @@ pub trait Cluster {
         namespace: &str,
         name: &str,
     ) -> impl Future<Output = Result<Option<StoredPool>, String>>;
-    fn blocks(&self) -> impl Future<Output = Result<Vec<AddressBlock>, String>>;
+    /// Reads the blocks with these names, or all.
+    fn blocks(
+        &self,
+        names: Option<&BTreeSet<String>>,
+    ) -> impl Future<Output = Result<Vec<AddressBlock>, String>>;
     /// Reads where pods are, by namespace and name: where these are, or all.
     fn pods(
         &self,
@@ -422,7 +428,7 @@ async fn write(
             return Err(MoveError::Changed(changed));
         }
         seen.read_again(run, batch).await?;
-        seen.stored.blocks = run.blocks().await.map_err(MoveError::Cluster)?;
+        seen.stored.blocks = run.blocks(None).await.map_err(MoveError::Cluster)?;
     }
     Ok(None)
 }
@@ -494,11 +500,7 @@ async fn give_back_once(cluster: &impl Cluster, order: Order) -> Outcome<Report>
     }
     patch_blocks(run, &left).await?;
     // A node that does not share its blocks lets no pod wait.
-    let own = stored
-        .blocks
-        .iter()
-        .filter(|block| stored.has_pool_of(block));
-    release(run, own.cloned().collect(), false).await?;
+    release(run, stored.blocks_of_pools(), false).await?;
     if seen.mark != OPEN && !is_open {
         // Later on, a pool without a stamp is one that has gone back.
         let back = |pool: &StoredPool| pool.stamp(RETURNING);
@@ -537,14 +539,10 @@ async fn give_back_once(cluster: &impl Cluster, order: Order) -> Outcome<Report>
         written = seen.entries(&batch, &back);
     }
     reopen_pools(run, &mut seen, &written).await?;
-    // Blocks that nodes have made meanwhile have no address of a pod.
-    let stored = Stored::read(run).await?;
-    let own = stored
-        .blocks
-        .iter()
-        .filter(|block| stored.has_pool_of(block));
-    release(run, own.cloned().collect(), true).await?;
     remove_closed(run).await?;
+    // Of blocks that nodes have made meanwhile no pod has an address; the next adoption needs them shared.
+    let stored = Stored::read(run).await?;
+    release(run, stored.blocks_of_pools(), false).await?;
     (report.is_done, report.done) = (true, "returned");
     Ok(report)
 }
@@ -602,7 +600,7 @@ async fn pools(run: &Run<'_, impl Cluster>) -> Outcome<Vec<StoredPool>> {
 impl Stored {
     async fn read(run: &Run<'_, impl Cluster>) -> Outcome<Self> {
         let pools = pools(run).await?;
-        let blocks = run.blocks().await.map_err(MoveError::Cluster)?;
+        let blocks = run.blocks(None).await.map_err(MoveError::Cluster)?;
         Ok(Self { pools, blocks })
     }
 
@@ -614,6 +612,12 @@ impl Stored {
     /// Returns whether a block has addresses of a pool.
     fn has_pool_of(&self, block: &AddressBlock) -> bool {
         self.pools.iter().any(|pool| pool.has_block(block))
+    }
+
+    fn blocks_of_pools(&self) -> Vec<AddressBlock> {
+        let mut blocks = self.blocks.clone();
+        blocks.retain(|block| self.has_pool_of(block));
+        blocks
     }
 
     fn give_back(&self) -> Return {
@@ -1168,10 +1172,18 @@ async fn close(
             break;
         }
     }
-    let mut blocks = run.blocks().await.map_err(MoveError::Cluster)?;
     let members = seen.members_to_give_back(names);
+    let own = block_names(&members);
+    let mut blocks = run.blocks(own.as_ref()).await.map_err(MoveError::Cluster)?;
     blocks.retain(|block| members.iter().any(|pool| pool.has_block(block)));
     release(run, blocks, true).await
+}
+
+/// Returns the names of the blocks that pools may have; `None` for more than a few.
+fn block_names(pools: &[&StoredPool]) -> Option<BTreeSet<String>> {
+    let names = pools.iter().flat_map(|pool| pool.block_names());
+    let names: BTreeSet<_> = names.take(FEW_BLOCKS + 1).collect();
+    (names.len() <= FEW_BLOCKS).then_some(names)
 }
 
 /// Has these blocks shared by the nodes that hold them, and then closed, if that is meant. Returns them as they are then.
@@ -1206,7 +1218,9 @@ async fn release(
         if is_held {
             run.look_again().await;
         }
-        blocks = run.blocks().await.map_err(MoveError::Cluster)?;
+        let names = left.iter().map(name).collect();
+        let read = run.blocks(Some(&names)).await;
+        blocks = read.map_err(MoveError::Cluster)?;
         blocks.retain(|block| left.iter().any(|one| one.uid == block.uid));
     }
     Err(MoveError::Held)

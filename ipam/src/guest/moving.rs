@@ -215,6 +215,17 @@ impl StoredPool {
                 || block.block.slot(self.subnet.first()).is_some())
     }
 
+    /// Returns the names of the blocks that may have addresses of it, as [`Self::has_block`] finds them.
+    pub fn block_names(&self) -> impl Iterator<Item = String> {
+        let own = own_space(&self.name);
+        let offsets = (0..).step_by(BLOCK_SIZE as usize);
+        let blocks = offsets.map_while(|offset| self.subnet.at(offset).map(Block::of));
+        blocks.flat_map(move |block| {
+            let spaces = [self.space(), own.as_str()];
+            spaces.map(|space| object::name(space, block))
+        })
+    }
+
     /// Returns whether another pool of the same name of a network has addresses of the same block, so that they may have the same space.
     pub fn shares_blocks(&self, other: &Self) -> bool {
         let [own, others] = [self, other].map(|pool| {

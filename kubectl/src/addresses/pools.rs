@@ -18,6 +18,7 @@ use ipam::{
         moving::{PodPlace, Reserved, StoredPool},
         pool::{NEW, STAMP},
     },
+    object::{GROUP, KIND, RESOURCE, VERSION},
     service::guest::serves,
 };
 use plan::netconf::Netconf;
@@ -171,9 +172,19 @@ impl mover::Cluster for Cluster {
         pool.transpose().map_err(|error| error.to_string())
     }
 
-    async fn blocks(&self) -> Result<Vec<AddressBlock>, String> {
-        let snapshot = gather::blocks(self).await;
-        complete(snapshot.map_err(|error| format!("{error:#}"))?)
+    async fn blocks(&self, names: Option<&BTreeSet<String>>) -> Result<Vec<AddressBlock>, String> {
+        let Some(names) = names else {
+            let snapshot = gather::blocks(self).await;
+            return complete(snapshot.map_err(|error| format!("{error:#}"))?);
+        };
+        let names = names.iter().map(|name| ("", name.as_str()));
+        let objects = self.existing((GROUP, VERSION), KIND, RESOURCE, names).await;
+        let objects = objects.map_err(|reason| format!("cannot read {RESOURCE}: {reason}"))?;
+        let mut snapshot = Snapshot::default();
+        objects
+            .into_iter()
+            .for_each(|object| snapshot.add_block(object));
+        complete(snapshot)
     }
 
     async fn reservations(&self) -> Result<BTreeMap<String, Reserved>, String> {

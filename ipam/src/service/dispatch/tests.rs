@@ -229,7 +229,7 @@ fn read() -> Result<(), String> {
 
 impl mover::Cluster for World {
     async fn seen(&self, pools: Vec<StoredPool>) -> Result<Seen, String> {
-        let blocks = self.blocks().await?;
+        let blocks = self.blocks(None).await?;
         let Namespace { mark, .. } = self.namespace(&pools[0].namespace).await?;
         Ok(Seen {
             wanted: self.wanted.lock().unwrap().clone(),
@@ -290,9 +290,14 @@ impl mover::Cluster for World {
         Ok(self.all_pools().into_iter().find(|pool| pool.name == name))
     }
 
-    async fn blocks(&self) -> Result<Vec<AddressBlock>, String> {
+    async fn blocks(&self, names: Option<&BTreeSet<String>>) -> Result<Vec<AddressBlock>, String> {
         read()?;
-        Ok(self.all_blocks())
+        let mut blocks = self.all_blocks();
+        blocks.retain(|block| {
+            let name = object::name(&block.space, block.block);
+            names.is_none_or(|names| names.contains(&name))
+        });
+        Ok(blocks)
     }
 
     async fn reservations(&self) -> Result<BTreeMap<String, Reserved>, String> {
