@@ -525,7 +525,7 @@ async fn give_back_once(cluster: &impl Cluster, order: Order) -> Outcome<Report>
             };
             return Ok(report);
         }
-        // An address that a pool has again may be free there.
+        // Until then the chart's policy refuses reservations.
         let is_first = seen.mark != OPEN;
         if is_first {
             mark(run, CLOSED).await?;

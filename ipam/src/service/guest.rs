@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 
+use super::choice::hash;
 use super::counts::{Lists, RangeCount};
 use super::{ApiError, Failure, Times};
 use crate::guest::pool::{ADOPTED, NEW, STAMP};
@@ -104,6 +105,8 @@ struct Exchange<'a> {
     deadline: Instant,
     /// Whether a request to take something has no known outcome.
     is_open: Cell<bool>,
+    /// How often the pool had changed when it was written.
+    refusals: Cell<u32>,
 }
 
 /// Where the addresses of a range are.
@@ -442,6 +445,7 @@ impl<A: Objects> Guest<A> {
             one,
             deadline,
             is_open: Cell::new(false),
+            refusals: Cell::new(0),
         };
         let _turn = self.pool_turn(&exchange)?;
         let taken = self.take(&mut exchange, range);
@@ -495,7 +499,10 @@ impl<A: Objects> Guest<A> {
                 let patch = pool.take(address, &exchange.owner);
                 match self.api.patch(&pool_path(&exchange.one), &patch) {
                     Ok(_) => {}
-                    Err(ApiError::Refused(_)) => continue,
+                    Err(ApiError::Refused(_)) => {
+                        self.give_way(exchange);
+                        continue;
+                    }
                     Err(ApiError::Unknown(_)) => {
                         exchange.is_open.set(true);
                         continue;
@@ -664,6 +671,7 @@ impl<A: Objects> Guest<A> {
                 one,
                 deadline,
                 is_open: Cell::new(false),
+                refusals: Cell::new(0),
             };
             let _turn = self.pool_turn(&exchange)?;
             self.free_use(&exchange)?;
@@ -720,7 +728,7 @@ impl<A: Objects> Guest<A> {
             };
             match self.api.patch(&pool_path(one), &pool.free(&own)) {
                 Ok(_) => return Ok(()),
-                Err(ApiError::Refused(_)) => {}
+                Err(ApiError::Refused(_)) => self.give_way(exchange),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -830,10 +838,18 @@ impl<A: Objects> Guest<A> {
             }
             match self.api.patch(&pool_path(one), &pool.free(&own)) {
                 Ok(_) => return Ok(()),
-                Err(ApiError::Refused(_)) => {}
+                Err(ApiError::Refused(_)) => self.give_way(exchange),
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Lets others write the pool first. Where all that were refused write again at once, each time all but one are refused.
+    fn give_way(&self, exchange: &Exchange<'_>) {
+        let refusals = exchange.refusals.get() + 1;
+        exchange.refusals.set(refusals);
+        let container = &exchange.owner.container;
+        std::thread::sleep(pause(self.times.look_again, container, refusals));
     }
 
     /// Fails while pools are in another namespace: the same ranges would be given twice, here and there.
@@ -1078,6 +1094,13 @@ fn written(outcome: Result<Value, ApiError>) -> Result<(), Failure> {
         Ok(_) | Err(ApiError::Refused(_) | ApiError::Unknown(_)) => Ok(()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Returns for how long a container waits after a write was refused so often: for any time up to a longest one, which grows.
+fn pause(look_again: Duration, container: &str, refusals: u32) -> Duration {
+    let most = look_again * refusals.min(4) / 2;
+    let share = hash(&[container, &refusals.to_string()]) % u128::from(u16::MAX);
+    most * u32::try_from(share).unwrap_or_default() / u32::from(u16::MAX)
 }
 
 fn address(grant: &Grant) -> Option<IpAddr> {

@@ -854,6 +854,27 @@ fn pods_wait_only_while_their_own_range_goes_back() {
     assert_eq!(reservations.len(), entries.len());
 }
 
+#[test]
+fn node_that_does_not_share_its_block_lets_no_pod_wait() {
+    let moved = Moved::new();
+    let large = json!({"type": "whereabouts", "range": "10.40.0.0/20"});
+    moved.add("a", &large).unwrap();
+    moved.adopt();
+    moved.add("b", &large).unwrap();
+    let held = ready(mover::give_back(&moved.world, MEANT));
+    assert!(matches!(held, Err(MoveError::Held)), "{held:?}");
+    moved.add("c", &large).unwrap();
+    let words: Vec<_> = moved
+        .world
+        .all_pools()
+        .into_iter()
+        .map(|pool| pool.word)
+        .collect();
+    assert_eq!(words, [ADOPTED]);
+    moved.give_back();
+    assert_eq!(moved.world.cluster.taken().0.len(), 3);
+}
+
 /// The pools of one part are not opened at once. What pods of an open one have since is not written anew when the rest goes on.
 #[test]
 fn return_that_goes_on_leaves_what_pods_of_open_pools_have_got_since() {

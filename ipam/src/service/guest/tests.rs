@@ -883,6 +883,7 @@ fn address_of_a_request_that_may_still_land_stays_on_the_record() {
         one: used(&small()),
         deadline: Instant::now(),
         is_open: Cell::new(false),
+        refusals: Cell::new(0),
     };
     for (is_open, address, expected) in [
         (false, "10.0.0.1", &["10.0.0.1"][..]),
@@ -1104,4 +1105,21 @@ fn guests_and_the_reference_never_give_an_address_twice() {
     }
     server.assert_free();
     assert!(given.into_inner() > 4 * ROUNDS as u64);
+}
+
+#[test]
+fn containers_wait_for_different_times_after_a_refused_write() {
+    let look_again = Duration::from_millis(200);
+    let of = |refusals| {
+        let containers = (0..50).map(|number| format!("c{number}"));
+        let pauses = containers.map(|container| pause(look_again, &container, refusals));
+        pauses.collect::<BTreeSet<_>>()
+    };
+    for (refusals, most) in [(1, 100), (2, 200), (4, 400), (100, 400)] {
+        let (pauses, most) = (of(refusals), Duration::from_millis(most));
+        assert!(pauses.len() > 45, "{pauses:?}");
+        assert!(*pauses.first().unwrap() < most / 8, "{pauses:?}");
+        assert!(*pauses.last().unwrap() > most * 7 / 8, "{pauses:?}");
+        assert!(*pauses.last().unwrap() <= most, "{pauses:?}");
+    }
 }
