@@ -181,9 +181,9 @@ impl mover::Cluster for Cluster {
         let objects = self.existing((GROUP, VERSION), KIND, RESOURCE, names).await;
         let objects = objects.map_err(|reason| format!("cannot read {RESOURCE}: {reason}"))?;
         let mut snapshot = Snapshot::default();
-        objects
-            .into_iter()
-            .for_each(|object| snapshot.add_block(object));
+        for object in objects {
+            snapshot.add_block(object);
+        }
         complete(snapshot)
     }
 
