@@ -170,7 +170,7 @@ impl Moving<'_> {
         let (is_over, longest) = (AtomicBool::new(false), Mutex::new(Wait::default()));
         let begin = Instant::now();
         let mut given = 0;
-        thread::scope(|scope| {
+        let outcome = thread::scope(|scope| {
             let workers: Vec<_> = (0..self.fleet.members.len())
                 .map(|number| {
                     let (used, is_over, longest) = (&used, &is_over, &longest);
@@ -182,7 +182,7 @@ impl Moving<'_> {
             for worker in workers {
                 given += pool::joined(worker)?;
             }
-            outcome
+            anyhow::Ok(outcome)
         })?;
         let longest = longest.into_inner().expect("no thread panics");
         say(&format!(
@@ -190,6 +190,7 @@ impl Moving<'_> {
             longest.lasted.as_millis(),
             longest.began.as_secs_f64()
         ));
+        outcome?;
         ensure!(
             longest.lasted < MOST_WAIT + Duration::from_secs(1),
             "a pod has waited for {:?}",
