@@ -1180,10 +1180,11 @@ async fn close(
 }
 
 /// Returns the names of the blocks that pools may have; `None` for more than a few.
-fn block_names(pools: &[&StoredPool]) -> Option<BTreeSet<String>> {
+pub(super) fn block_names(pools: &[&StoredPool]) -> Option<BTreeSet<String>> {
     let names = pools.iter().flat_map(|pool| pool.block_names());
-    let names: BTreeSet<_> = names.take(FEW_BLOCKS + 1).collect();
-    (names.len() <= FEW_BLOCKS).then_some(names)
+    // Pools that overlap have names in common, so it is the list that has to end.
+    let names: Vec<_> = names.take(FEW_BLOCKS + 1).collect();
+    (names.len() <= FEW_BLOCKS).then(|| names.into_iter().collect())
 }
 
 /// Has these blocks shared by the nodes that hold them, and then closed, if that is meant. Returns them as they are then.
