@@ -292,17 +292,18 @@ impl Cluster {
         found.map_err(|refusal| refusal.to_string())
     }
 
-    /// Reads the objects of a kind that match a label selector.
+    /// Reads the objects of a kind, of one namespace or of all, that match a label selector.
     pub(crate) async fn labelled(
         &self,
         (group, version): (&str, &str),
         kind: &str,
         plural: &str,
+        namespace: Option<&str>,
         labels: &str,
     ) -> Result<Vec<Value>, String> {
         let kind = resource(group, version, kind, plural);
         let params = ListParams::default().labels(labels);
-        self.list(&kind, None, &params).await
+        self.list(&kind, namespace, &params).await
     }
 
     /// Reads the secrets of a namespace that match a label selector.
@@ -311,9 +312,9 @@ impl Cluster {
         namespace: &str,
         labels: &str,
     ) -> Result<Vec<Value>, String> {
-        let kind = resource("", "v1", "Secret", "secrets");
-        let params = ListParams::default().labels(labels);
-        self.list(&kind, Some(namespace), &params).await
+        let namespace = Some(namespace);
+        self.labelled(("", "v1"), "Secret", "secrets", namespace, labels)
+            .await
     }
 
     /// Makes a change. Returns the object as it is then.

@@ -16,8 +16,8 @@ use super::{POOLS, RESERVATIONS, collection, reservation};
 use crate::object::{self, AddressBlock, Mode, POOL_OWNER, Slot};
 use crate::request::want;
 
-/// The label of the pools' namespace. From `adopted` on nobody makes reservations, from `closed` on those of the first pools that go back are
-/// made, and from `open` on pools give addresses, of which all have reservations.
+/// The label of the pools' namespace. From `adopted` on nodes make no reservations, from `closed` on a return makes those of the first pools,
+/// and from `open` on pools give addresses, of which all have reservations.
 pub const MARK: &str = "ipam.multus-rs.cni.cncf.io/pools";
 /// The label that names the last run of a command that has changed something: each run takes it with its first change, and changes nothing
 /// once another one has it.
@@ -1016,6 +1016,17 @@ async fn write_all(
         .map_err(|reason| failed(what, &reason))
 }
 
+/// Reads the objects that [`write_all`] returns.
+fn parsed<T, E: ToString>(
+    written: &[Option<Value>],
+    parse: impl Fn(&Value) -> Result<T, E>,
+) -> Outcome<Vec<Option<T>>> {
+    let objects = written.iter();
+    let parsed = objects.map(|object| object.as_ref().map(&parse).transpose());
+    let parsed = parsed.collect::<Result<_, _>>();
+    parsed.map_err(|error| MoveError::Cluster(error.to_string()))
+}
+
 fn refused<T>(written: &[Option<T>]) -> usize {
     written.iter().filter(|one| one.is_none()).count()
 }
@@ -1036,11 +1047,7 @@ async fn patched_pools(
         .iter()
         .map(|(pool, patch)| Write::Patch(&path, &pool.name, patch));
     let written = write_all(run, "change a pool", writes.collect()).await?;
-    let pools = written
-        .iter()
-        .map(|object| object.as_ref().map(StoredPool::parse).transpose());
-    let pools = pools.collect::<Result<_, _>>();
-    pools.map_err(|error| MoveError::Cluster(error.to_string()))
+    parsed(&written, StoredPool::parse)
 }
 
 async fn patch_pools(run: &Run<'_, impl Cluster>, patches: &[(&StoredPool, Value)]) -> Outcome<()> {
@@ -1090,11 +1097,7 @@ async fn put(
         .map(|(name, patch)| Write::Patch(object::PATH, name, patch));
     let writes = creations.chain(patches).collect();
     let written = write_all(run, "write a block", writes).await?;
-    let blocks = written
-        .iter()
-        .map(|object| object.as_ref().map(AddressBlock::parse).transpose());
-    let blocks = blocks.collect::<Result<_, _>>();
-    blocks.map_err(|error| MoveError::Cluster(error.to_string()))
+    parsed(&written, AddressBlock::parse)
 }
 
 /// Ends an adoption that was begun, before any pool is in blocks.

@@ -362,7 +362,7 @@ fn pool_of_the_reference_is_read_and_patched() {
     );
 }
 
-/// Nobody asks which client has written which entry, and to keep it takes most of a write.
+/// The API server spends most of a write on the list of which client has written which entry, which no program reads.
 #[test]
 fn first_write_to_a_pool_ends_that_its_fields_are_tracked() {
     let mut object = written();

@@ -159,7 +159,7 @@ impl mover::Cluster for Cluster {
     async fn new_pools(&self) -> Result<Vec<StoredPool>, String> {
         let group = API_VERSION.split_once('/').unwrap_or_default();
         let label = format!("{STAMP}={NEW}");
-        let objects = self.labelled(group, "IPPool", POOLS, &label).await;
+        let objects = self.labelled(group, "IPPool", POOLS, None, &label).await;
         let objects = objects.map_err(|reason| format!("cannot list {POOLS}: {reason}"))?;
         parsed(&objects)
     }

@@ -178,6 +178,12 @@ impl World {
             .collect()
     }
 
+    /// Returns the words of the pools' stamps.
+    fn words(&self) -> Vec<String> {
+        let pools = self.all_pools().into_iter();
+        pools.map(|pool| pool.word).collect()
+    }
+
     fn all_blocks(&self) -> Vec<AddressBlock> {
         let objects = self.server.objects.lock().unwrap();
         objects
@@ -523,10 +529,7 @@ fn two_runs_at_the_same_time_leave_no_pool_open_beside_one_in_blocks() {
                 while turns.next() != [Next::Nothing] {
                     turns.go(0, Fate::Made);
                 }
-                let words = || -> BTreeSet<_> {
-                    let pools = world.all_pools().into_iter();
-                    pools.map(|pool| pool.word).collect()
-                };
+                let words = || BTreeSet::from_iter(world.words());
                 // A request of the first run that lands after the second one may stamp a pool; no pod gets an address of that pool then.
                 let all = words();
                 let is_mixed = all.contains("") && all.contains(ADOPTED);
@@ -813,7 +816,7 @@ fn given_meanwhile(moved: &Moved, is_there: &str, on_its_way: &str) -> Vec<Strin
                         moved.add(&pod, &of(&pool.subnet.to_string())).unwrap();
                     }
                 }
-                // It may overlap with one that is where these were.
+                // A new range may overlap with a pool that has not moved yet.
                 let next = moved.add(&format!("new-{number}"), &of("10.43.0.0/24"));
                 assert!(next.unwrap_err().contains("are being moved"));
             }
@@ -864,20 +867,14 @@ fn node_that_does_not_share_its_block_lets_no_pod_wait() {
     let held = ready(mover::give_back(&moved.world, MEANT));
     assert!(matches!(held, Err(MoveError::Held)), "{held:?}");
     moved.add("c", &large).unwrap();
-    let words: Vec<_> = moved
-        .world
-        .all_pools()
-        .into_iter()
-        .map(|pool| pool.word)
-        .collect();
-    assert_eq!(words, [ADOPTED]);
+    assert_eq!(moved.world.words(), [ADOPTED]);
     moved.give_back();
     assert_eq!(moved.world.cluster.taken().0.len(), 3);
 }
 
-/// The pools of one part are not opened at once. What pods of an open one have since is not written anew when the rest goes on.
+/// The pools of one part are opened one after the other. A run that resumes must not write the reservations of an open one anew.
 #[test]
-fn return_that_goes_on_leaves_what_pods_of_open_pools_have_got_since() {
+fn resumed_return_leaves_the_reservations_of_open_pools() {
     let moved = Moved::new();
     let half = json!({"type": "whereabouts", "range": "10.40.0.0/25"});
     for (pod, ipam) in [("a", &range()), ("b", &half), ("c", &range())] {
@@ -887,11 +884,7 @@ fn return_that_goes_on_leaves_what_pods_of_open_pools_have_got_since() {
     // Both pools are stamped, and then the first one is opened.
     moved.world.cluster.set_fate(1, 3);
     ready(mover::give_back(&moved.world, MEANT)).unwrap_err();
-    let words = || -> Vec<_> {
-        let pools = moved.world.all_pools().into_iter();
-        pools.map(|pool| pool.word).collect()
-    };
-    assert_eq!(words(), ["", RETURNING]);
+    assert_eq!(moved.world.words(), ["", RETURNING]);
     let open = moved.world.all_pools().remove(0).subnet;
     let (own, gone) = if open.length() == 24 {
         (range(), "a")
@@ -901,7 +894,7 @@ fn return_that_goes_on_leaves_what_pods_of_open_pools_have_got_since() {
     moved.del(gone, &own);
     let next = moved.add("d", &own).unwrap();
     moved.give_back();
-    assert_eq!(words(), ["", ""]);
+    assert_eq!(moved.world.words(), ["", ""]);
     let (_, reservations) = moved.world.cluster.taken();
     let of_next = format!("{} shop/d", next.split('/').next().unwrap());
     assert!(reservations.contains(&of_next), "{reservations:?}");
@@ -922,13 +915,7 @@ fn pool_on_its_way_is_written_although_a_definition_joins_it_with_one_in_blocks(
     // The block of the second pool is not made.
     moved.world.server.set_fate(2, 1);
     ready(mover::adopt(&moved.world, MEANT)).unwrap_err();
-    let words: Vec<_> = moved
-        .world
-        .all_pools()
-        .into_iter()
-        .map(|pool| pool.word)
-        .collect();
-    assert_eq!(words, [ADOPTED, ADOPTING]);
+    assert_eq!(moved.world.words(), [ADOPTED, ADOPTING]);
     assert_eq!(moved.world.owners(), ["pool/a/net1"]);
     let both = ["10.40.0.0-24", "10.41.0.0-24"].map(str::to_owned);
     moved.world.joint.lock().unwrap().insert(both.into());
