@@ -93,7 +93,7 @@ pub(crate) fn service_account() -> anyhow::Result<Vec<Value>> {
     Ok(objects)
 }
 
-/// Returns the rights that the chart grants its daemons with these values, and the policies about them.
+/// Returns the rights that the chart grants its daemons with these values, the policies about them, and how their requests wait.
 pub(crate) fn rights(env: &TestEnv, values: &[&str]) -> anyhow::Result<Vec<Value>> {
     let mut helm = Command::new(env.bin.join("helm"));
     helm.args(["template", "rke2-multus", "--namespace", "kube-system"])
@@ -105,7 +105,8 @@ pub(crate) fn rights(env: &TestEnv, values: &[&str]) -> anyhow::Result<Vec<Value
     let mut objects = documents.collect::<Result<Vec<_>, _>>()?;
     objects.retain(|object| {
         let kind = object["kind"].as_str().unwrap_or_default();
-        kind == "ServiceAccount" || kind.contains("Role") || kind.contains("Policy")
+        let kinds = ["ServiceAccount", "PriorityLevelConfiguration", "FlowSchema"];
+        kinds.contains(&kind) || kind.contains("Role") || kind.contains("Policy")
     });
     Ok(objects)
 }
