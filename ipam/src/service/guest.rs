@@ -83,6 +83,8 @@ struct State {
     /// How many answers about blocks there were before pools were read that were adopted. What the node has got of blocks since then is
     /// perhaps from after a return, which does not see it.
     read_at: u64,
+    /// The names of reservations that were another pod's when they were read: they are read before their address is taken.
+    foreign: BTreeSet<String>,
     /// Blocks in which slots were freed that are perhaps the last.
     freed: BTreeSet<(String, Block)>,
     lists: Lists,
@@ -486,7 +488,13 @@ impl<A: Objects> Guest<A> {
             let choice = pool.choose(range, &exchange.owner, |address| refused.contains(&address));
             let choice = choice.ok_or_else(|| full(&exchange.one, &pool, range, refused.len()))?;
             let address = choice.address;
-            let seen = self.reservation(&exchange.one, address)?;
+            let name = reservation::name(&exchange.one.network_name, address);
+            let is_read = self.lock().foreign.contains(&name);
+            let seen = if is_read {
+                self.reservation(&exchange.one, address)?
+            } else {
+                None
+            };
             if seen
                 .as_ref()
                 .is_some_and(|seen| !seen.is_of_pod(&exchange.owner))
@@ -494,6 +502,7 @@ impl<A: Objects> Guest<A> {
                 refused.insert(address);
                 continue;
             }
+            self.lock().foreign.remove(&name);
             self.note_address(exchange, address)?;
             if !choice.is_taken {
                 let patch = pool.take(address, &exchange.owner);
@@ -513,6 +522,7 @@ impl<A: Objects> Guest<A> {
             match self.reserve(exchange, address, seen)? {
                 Reserved::Done => return Ok(address),
                 Reserved::Foreign => {
+                    self.lock().foreign.insert(name);
                     self.free_entries(exchange)?;
                     refused.insert(address);
                 }
@@ -715,6 +725,7 @@ impl<A: Objects> Guest<A> {
                     // The pod's next container has the address, and with it the reservation.
                     Some(next) if freed.contains(&address) => self.restore(one, address, next)?,
                     Some(_) => {}
+                    None if freed.contains(&address) => {}
                     None => {
                         let is_own = own.contains(&address);
                         if self.free_reservation(exchange, address, is_own)? {
@@ -1096,9 +1107,10 @@ fn written(outcome: Result<Value, ApiError>) -> Result<(), Failure> {
     }
 }
 
-/// Returns for how long a container waits after a write was refused so often: for any time up to a longest one, which grows.
+/// Returns for how long a container waits after a write was refused so often: for any time up to a longest one. That grows at first, so that
+/// fewer write at once, and then falls, so that one that has waited for long goes before those that came later.
 fn pause(look_again: Duration, container: &str, refusals: u32) -> Duration {
-    let most = look_again * refusals.min(4) / 2;
+    let most = look_again * refusals.min(8_u32.saturating_sub(refusals)).max(1) / 2;
     let share = hash(&[container, &refusals.to_string()]) % u128::from(u16::MAX);
     most * u32::try_from(share).unwrap_or_default() / u32::from(u16::MAX)
 }

@@ -472,13 +472,12 @@ fn address_is_in_the_pool_and_reserved_and_free_after_del() {
         "get ippools?limit=1&labelSelector=ipam.multus-rs.cni.cncf.io%2Fpool%2Cipam.multus-rs.cni.cncf.io%2Fpool+notin+%28new%2Cadopted%29",
         "patch 10.0.0.0-29",
         "get 10.0.0.0-29",
-        "get 10.0.0.1",
         "patch 10.0.0.0-29",
         "create overlappingrangeipreservations",
     ];
     assert_eq!(first, expected);
     assert_eq!(machine.add("db", &small()).unwrap(), "10.0.0.2/29");
-    assert_eq!(cluster.requests().len(), 4);
+    assert_eq!(cluster.requests().len(), 3);
     let (pools, reservations) = cluster.taken();
     assert_eq!(pools, ["1 shop/web web", "2 shop/db db"]);
     assert_eq!(reservations, ["10.0.0.1 shop/web", "10.0.0.2 shop/db"]);
@@ -557,9 +556,26 @@ fn ranges_that_overlap_share_addresses_by_reservations() {
     assert_eq!(machine.add("a", &small()).unwrap(), "10.0.0.1/29");
     assert_eq!(machine.add("b", &wide()).unwrap(), "10.0.0.2/24");
     assert_eq!(machine.add("c", &small()).unwrap(), "10.0.0.3/29");
+    // What was another pod's is read before it is taken the next time, and then no pool is written for it.
+    machine.del("b");
+    machine.work();
+    cluster.requests();
+    assert_eq!(machine.add("b", &wide()).unwrap(), "10.0.0.2/24");
+    let expected = [
+        "get 10.0.0.0-24",
+        "get 10.0.0.1",
+        "get 10.0.0.0-24",
+        "get 10.0.0.2",
+        "patch 10.0.0.0-24",
+        "create overlappingrangeipreservations",
+    ];
+    assert_eq!(cluster.requests(), expected);
+    machine.del("a");
+    machine.work();
+    assert_eq!(machine.add("a", &wide()).unwrap(), "10.0.0.1/24");
     let mut alone = wide();
     alone["enable_overlapping_ranges"] = json!(false);
-    assert_eq!(machine.add("d", &alone).unwrap(), "10.0.0.1/24");
+    assert_eq!(machine.add("d", &alone).unwrap(), "10.0.0.3/24");
     for pod in ["a", "b", "c", "d"] {
         machine.del(pod);
     }
@@ -1115,7 +1131,7 @@ fn containers_wait_for_different_times_after_a_refused_write() {
         let pauses = containers.map(|container| pause(look_again, &container, refusals));
         pauses.collect::<BTreeSet<_>>()
     };
-    for (refusals, most) in [(1, 100), (2, 200), (4, 400), (100, 400)] {
+    for (refusals, most) in [(1, 100), (2, 200), (4, 400), (6, 200), (100, 100)] {
         let (pauses, most) = (of(refusals), Duration::from_millis(most));
         assert!(pauses.len() > 45, "{pauses:?}");
         assert!(*pauses.first().unwrap() < most / 8, "{pauses:?}");
