@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 use std::net::IpAddr;
 use std::ops::Deref;
 
@@ -687,15 +688,9 @@ impl Seen {
 
     /// Returns the pools whose addresses are not in blocks: of pools that have a block in common all are, once one is adopted.
     fn to_write(&self) -> Vec<&StoredPool> {
-        let parts = parts(self.stored.pools.iter(), StoredPool::shares_blocks).into_iter();
+        let parts = parts(self.stored.pools.iter(), &BTreeSet::new()).into_iter();
         let parts = parts.filter(|part| part.iter().all(|pool| pool.word != ADOPTED));
         parts.flatten().collect()
-    }
-
-    /// Returns whether a definition names both pools.
-    fn are_joint(&self, one: &StoredPool, other: &StoredPool) -> bool {
-        let mut joint = self.joint.iter();
-        joint.any(|names| names.contains(&one.name) && names.contains(&other.name))
     }
 
     /// Returns the batches of an adoption in their order. Before the last one pods make reservations, so it has the pools for which these
@@ -707,17 +702,10 @@ impl Seen {
                 .all(|pool| pool.known_space(&self.wanted).is_some())
                 && pairs.all(|(at, pool)| part[..at].iter().all(|one| !one.shares_blocks(pool)))
         };
-        let mut parts = self.joint_parts(self.to_write());
-        parts.retain(is_free);
-        let batches = in_batches(&parts, |pool| pool.owners().count()).into_iter();
+        let parts = parts(self.to_write(), &self.joint);
+        let mut parts = parts.into_iter().filter(is_free);
+        let batches = iter::from_fn(|| next_batch(&mut parts, |pool| pool.owners().count()));
         batches.map(Batch::Of).chain([Batch::Rest]).collect()
-    }
-
-    /// Returns pools in parts, so that pools of different parts have no block in common, and no definition names both.
-    fn joint_parts<'a>(&self, pools: Vec<&'a StoredPool>) -> Vec<Vec<&'a StoredPool>> {
-        parts(pools, |one, other| {
-            one.shares_blocks(other) || self.are_joint(one, other)
-        })
     }
 
     /// Returns the pools that have not gone back, and whose entries are not these.
@@ -730,13 +718,13 @@ impl Seen {
 
     /// Returns the names of the pools that go back next; `None` when none is left.
     fn next_to_give_back(&self, written: &Entries) -> Option<BTreeSet<String>> {
-        let parts = self.joint_parts(self.to_give_back(written));
+        let parts = parts(self.to_give_back(written), &self.joint);
         let used = |pool: &StoredPool| {
             let blocks = self.stored.blocks.iter();
             let own = blocks.filter(|block| pool.has_block(block));
             own.map(taken).sum()
         };
-        in_batches(&parts, used).into_iter().next()
+        next_batch(&mut parts.into_iter(), used)
     }
 
     /// Returns the pools of a batch, also those that were made since and have a block in common with one of it.
@@ -871,19 +859,46 @@ impl Seen {
     }
 }
 
-/// Returns pools in parts, so that no pool is connected with one of another part.
-fn parts<'a>(
+/// Returns pools in parts, so that pools of different parts have no block in common, and no set of these names has pools of both.
+pub(super) fn parts<'a>(
     pools: impl IntoIterator<Item = &'a StoredPool>,
-    are_connected: impl Fn(&StoredPool, &StoredPool) -> bool,
+    joint: &BTreeSet<BTreeSet<String>>,
 ) -> Vec<Vec<&'a StoredPool>> {
-    let mut parts: Vec<Vec<&StoredPool>> = Vec::new();
-    for pool in pools {
-        let (connected, others): (Vec<_>, Vec<_>) = parts
-            .into_iter()
-            .partition(|part| part.iter().any(|other| are_connected(pool, other)));
-        parts = others;
-        parts.push([connected.concat(), vec![pool]].concat());
+    let mut pools: Vec<_> = pools.into_iter().collect();
+    pools.sort_by(|one, other| one.place().cmp(&other.place()));
+    let names = pools.iter().map(|pool| pool.name.as_str());
+    let mut part_of: BTreeMap<&str, usize> = names.zip(0..).collect();
+    let mut parts: Vec<_> = pools.iter().map(|pool| vec![*pool]).collect();
+    let mut connect = |one: &str, other: &str| {
+        let (small, large) = (part_of[one], part_of[other]);
+        if small == large {
+            return;
+        }
+        let (small, large) = if parts[small].len() > parts[large].len() {
+            (large, small)
+        } else {
+            (small, large)
+        };
+        let moved = std::mem::take(&mut parts[small]);
+        part_of.extend(moved.iter().map(|pool| (pool.name.as_str(), large)));
+        parts[large].extend(moved);
+    };
+    let mut before: Option<&StoredPool> = None;
+    for pool in &pools {
+        let connected = before.filter(|before| before.shares_blocks(pool));
+        if let Some(connected) = connected {
+            connect(&connected.name, &pool.name);
+        }
+        let ends_last = connected.filter(|connected| connected.place().2 > pool.place().2);
+        before = ends_last.or(Some(pool));
     }
+    let known: BTreeSet<_> = pools.iter().map(|pool| pool.name.as_str()).collect();
+    for names in joint {
+        let own = names.iter().filter(|name| known.contains(name.as_str()));
+        let own: Vec<_> = own.collect();
+        own.windows(2).for_each(|pair| connect(pair[0], pair[1]));
+    }
+    parts.retain(|part| !part.is_empty());
     parts
 }
 
@@ -892,29 +907,24 @@ fn with_same_blocks<'a>(
     pools: Vec<&'a StoredPool>,
     names: &BTreeSet<String>,
 ) -> Vec<&'a StoredPool> {
-    let mut parts = parts(pools, StoredPool::shares_blocks);
+    let mut parts = parts(pools, &BTreeSet::new());
     parts.retain(|part| part.iter().any(|pool| names.contains(&pool.name)));
     parts.concat()
 }
 
-/// Returns the names of the pools in batches, of which none has only a piece of a part.
-fn in_batches(
-    parts: &[Vec<&StoredPool>],
+/// Takes parts for a batch, as long as it has fewer than the most addresses. Returns the names of their pools; `None` when no part is left.
+fn next_batch<'a>(
+    parts: &mut impl Iterator<Item = Vec<&'a StoredPool>>,
     used: impl Fn(&StoredPool) -> usize,
-) -> Vec<BTreeSet<String>> {
-    let mut batches = vec![BTreeSet::new()];
-    let mut addresses = 0;
-    for part in parts {
-        if addresses >= MOST_AT_ONCE {
-            batches.push(BTreeSet::new());
-            addresses = 0;
-        }
-        let batch = batches.last_mut().expect("there is one");
-        batch.extend(names(part));
+) -> Option<BTreeSet<String>> {
+    let (mut batch, mut addresses) = (BTreeSet::new(), 0);
+    while addresses < MOST_AT_ONCE
+        && let Some(part) = parts.next()
+    {
         addresses += part.iter().map(|pool| used(pool).max(1)).sum::<usize>();
+        batch.extend(names(&part));
     }
-    batches.retain(|batch| !batch.is_empty());
-    batches
+    (!batch.is_empty()).then_some(batch)
 }
 
 fn names(pools: &[&StoredPool]) -> BTreeSet<String> {

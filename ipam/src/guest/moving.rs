@@ -206,13 +206,12 @@ impl StoredPool {
 
     /// Returns whether a block has addresses of it.
     pub fn has_block(&self, block: &AddressBlock) -> bool {
-        // A pool that was made after the others were adopted has no annotation.
-        let is_of_space = block.space == self.space() || block.space == own_space(&self.name);
         let last = block.block.address(BLOCK_SIZE - 1);
-        is_of_space
-            && (self.subnet.contains(block.block.first())
-                || self.subnet.contains(last)
-                || block.block.slot(self.subnet.first()).is_some())
+        let has_addresses = self.subnet.contains(block.block.first())
+            || self.subnet.contains(last)
+            || block.block.slot(self.subnet.first()).is_some();
+        // A pool that was made after the others were adopted has no annotation.
+        has_addresses && (block.space == self.space() || block.space == own_space(&self.name))
     }
 
     /// Returns the names of the blocks that may have addresses of it, as [`Self::has_block`] finds them.
@@ -228,12 +227,16 @@ impl StoredPool {
 
     /// Returns whether another pool of the same name of a network has addresses of the same block, so that they may have the same space.
     pub fn shares_blocks(&self, other: &Self) -> bool {
-        let [own, others] = [self, other].map(|pool| {
-            let [first, last] = [pool.subnet.first(), pool.subnet.last()].map(Block::of);
-            first..=last
-        });
-        self.network_name == other.network_name
-            && (own.contains(others.start()) || others.contains(own.start()))
+        let (network, first, last) = self.place();
+        let (other_network, other_first, other_last) = other.place();
+        network == other_network && first <= other_last && other_first <= last
+    }
+
+    /// Returns the name of its network, and its first and last block. In this order a pool that has a block in common with one before it has
+    /// one in common with the one before it that ends last.
+    pub fn place(&self) -> (&str, Block, Block) {
+        let [first, last] = [self.subnet.first(), self.subnet.last()].map(Block::of);
+        (&self.network_name, first, last)
     }
 
     /// Returns the space of an adopted pool.

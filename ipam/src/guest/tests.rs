@@ -1,6 +1,8 @@
 //! The reference's own cases, v0.9.4: the inputs and results of its tables of `allocate`, `iphelpers`, `config` and pool names, and objects
 //! as it writes them.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 
 use super::*;
@@ -530,13 +532,72 @@ fn node_slice_pool_names_the_slice_of_a_node() {
     }
 }
 
+/// A pool of a network's name, which may be empty.
+fn stored(network: &str, range: &str) -> moving::StoredPool {
+    let name = range.replace([':', '/'], "-");
+    let name = [network, &name].into_iter().filter(|word| !word.is_empty());
+    let name = name.collect::<Vec<_>>().join("-");
+    let object = json!({"metadata": {"name": name, "resourceVersion": "1"}, "spec": {"range": range, "allocations": {}}});
+    moving::StoredPool::parse(&object).unwrap()
+}
+
+#[test]
+fn pools_that_depend_on_each_other_are_one_part() {
+    let ranges = [
+        "10.48.0.0/20",
+        "10.48.0.0/22",
+        "10.48.2.0/29",
+        "10.48.2.16/29",
+        "10.48.2.32/29",
+        "10.48.16.0/20",
+        "10.60.0.0/25",
+        "10.60.0.128/25",
+        "fd00::/64",
+        "fd00::/120",
+        "fd00:1::/64",
+    ];
+    let networks = ["", "blue"].into_iter();
+    let pools = networks.flat_map(|network| ranges.map(|range| stored(network, range)));
+    let pools: Vec<_> = pools.collect();
+    let joint = ["10.60.0.0-25", "fd00--120", "of-another-cluster"].map(str::to_owned);
+    let joint = BTreeSet::from([BTreeSet::from(joint)]);
+    let found = mover::parts(&pools, &joint);
+    assert_eq!(found.iter().map(Vec::len).sum::<usize>(), pools.len());
+    let part_of = |name: &str| {
+        let mut parts = found.iter();
+        parts.position(|part| part.iter().any(|pool| pool.name == name))
+    };
+    // Parts are the same as those of connecting all pairs until nothing changes.
+    let mut expected: Vec<_> = (0..pools.len()).collect();
+    for _ in &pools {
+        for (at, one) in pools.iter().enumerate() {
+            for (other_at, other) in pools.iter().enumerate() {
+                let mut both = joint.iter();
+                let is_joint =
+                    both.any(|names| names.contains(&one.name) && names.contains(&other.name));
+                if is_joint || one.shares_blocks(other) {
+                    expected[at] = expected[at].min(expected[other_at]);
+                }
+            }
+        }
+    }
+    for (at, one) in pools.iter().enumerate() {
+        for (other_at, other) in pools.iter().enumerate() {
+            let is_one = part_of(&one.name) == part_of(&other.name);
+            assert_eq!(
+                is_one,
+                expected[at] == expected[other_at],
+                "{} and {}",
+                one.name,
+                other.name
+            );
+        }
+    }
+}
+
 #[test]
 fn blocks_of_pools_are_named_all_or_not_at_all() {
-    let pool = |range: &str| {
-        let name = range.replace([':', '/'], "-");
-        let object = json!({"metadata": {"name": name, "resourceVersion": "1"}, "spec": {"range": range, "allocations": {}}});
-        moving::StoredPool::parse(&object).unwrap()
-    };
+    let pool = |range: &str| stored("", range);
     let small = pool("10.60.0.8/29");
     let block = range::Block::of([10, 60, 0, 0].into());
     let own = object::name(&own_space("10.60.0.8-29"), block);
