@@ -994,9 +994,11 @@ fn no_history_with_two_writes_under_way_gives_an_address_twice() {
             under_way: 2,
             turns,
             power_cuts,
+            states: 100_000_000,
             ..SMALL
         };
         let (states, is_complete, is_violated) = explore(larger, None);
+        println!("{states} states");
         assert!(
             is_complete && !is_violated,
             "{states} states, violated: {is_violated}"
