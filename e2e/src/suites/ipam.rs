@@ -63,6 +63,8 @@ struct Load {
     /// Containers of a node that ask at the same time.
     at_once: usize,
     given: usize,
+    /// How many faults hit them at least.
+    broken: usize,
     /// Of so many containers one is of the small range, one of the large one and one of a pool, where all nodes change the same objects.
     kinds: u32,
     /// `break_things` draws each fault by a number below this one.
@@ -73,6 +75,7 @@ const SHORT: Load = Load {
     nodes: 4,
     at_once: 4,
     given: 1_000,
+    broken: 0,
     kinds: 3,
     faults: 12,
 };
@@ -81,6 +84,7 @@ const LONG: Load = Load {
     nodes: 8,
     at_once: 16,
     given: 100_000,
+    broken: 60,
     kinds: 32,
     // Full disks, other clocks and Nodes that are made anew are each night's.
     faults: 16,
@@ -529,27 +533,30 @@ impl Tally {
 /// Lets containers come and go on all nodes while faults hit them. Fails when an address was given twice; what is left is looked for later.
 fn under_faults(fleet: &Fleet, seed: u64, load: &Load) -> anyhow::Result<Tally> {
     let history = History::default();
-    let next = AtomicUsize::new(0);
+    let (next, broken) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let (is_over, is_machine_over) = (AtomicBool::new(false), AtomicBool::new(false));
     let begin = Instant::now();
     let faults = thread::scope(|scope| {
         let mut workers = Vec::new();
         for (at, member) in fleet.members.iter().enumerate() {
             for worker in 0..load.at_once {
-                let (history, next) = (&history, &next);
+                let (history, next, broken) = (&history, &next, &broken);
                 let number = u32::try_from(at * load.at_once + worker).expect("a handful");
                 let random = Random::new(seed, CONTAINERS + number);
-                workers.push(scope.spawn(move || come_and_go(member, history, next, load, random)));
+                let is_over = || {
+                    history.given() >= load.given && broken.load(Ordering::Relaxed) >= load.broken
+                };
+                workers.push(
+                    scope.spawn(move || come_and_go(member, history, next, load, is_over, random)),
+                );
             }
         }
         let breaker = scope.spawn(|| {
-            break_things(
-                fleet,
-                &history,
-                &is_over,
-                Random::new(seed, 99),
-                load.faults,
-            )
+            let random = Random::new(seed, 99);
+            let faults = break_things(fleet, &history, &is_over, &broken, random, load.faults);
+            // Nobody waits for the faults of a breaker that has failed.
+            broken.fetch_add(load.broken, Ordering::Relaxed);
+            faults
         });
         let (history, is_machine_over) = (&history, &is_machine_over);
         let machines: Vec<_> = (0..claims::MACHINES)
@@ -596,11 +603,12 @@ fn come_and_go(
     history: &History,
     next: &AtomicUsize,
     load: &Load,
+    is_over: impl Fn() -> bool,
     mut random: Random,
 ) -> anyhow::Result<()> {
     let most = LIVING / (usize::from(load.nodes) * load.at_once);
     let mut living: Vec<(String, Value)> = Vec::new();
-    while history.given() < load.given {
+    while !is_over() {
         let pod = format!("f{}", next.fetch_add(1, Ordering::Relaxed));
         let (name, ipam) = match random.below(load.kinds) {
             0 => ("small", small()),
@@ -688,6 +696,7 @@ fn break_things(
     fleet: &Fleet,
     history: &History,
     is_over: &AtomicBool,
+    broken: &AtomicUsize,
     mut random: Random,
     faults: u32,
 ) -> anyhow::Result<String> {
@@ -741,6 +750,7 @@ fn break_things(
             }
             _ => clocks += u32::from(member.move_clock(random.one_of(&CLOCKS))?),
         }
+        broken.fetch_add(1, Ordering::Relaxed);
         // It is the time in which the fault has an effect.
         thread::sleep(PAUSE);
         member.clear_disk()?;

@@ -5,7 +5,7 @@ use std::{
     ffi::OsString,
     sync::{
         Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -34,10 +34,12 @@ const LONG_PODS: usize = 10_000;
 const MANY: usize = 40;
 /// A pod waits no longer while pools are adopted.
 const MOST_WAIT: Duration = Duration::from_secs(5);
-/// An adoption of so many addresses takes no longer.
-const MOST_ADOPT: Duration = Duration::from_secs(30);
+/// An adoption of so many addresses takes no longer, and neither does their return.
+const MOST_MOVE: Duration = Duration::from_secs(30);
 /// How often a pod starts meanwhile in the cluster, which leaves this machine time for the control plane.
 const LONG_PAUSE: Duration = Duration::from_millis(50);
+/// So many addresses are given while nothing is moved: what a pod waits then, it waits for the machine.
+const BEFORE: usize = 400;
 /// How many pods of each node come and go.
 const NAMES: usize = 4;
 
@@ -83,15 +85,16 @@ pub(super) fn run(
         }
         moving.fill()
     })?;
+    report.check("pods of pools come and go", || moving.nothing_moves())?;
     report.check("pools are adopted while pods come and go", || {
-        moving.during("adopt", || moving.adopt(&before))
+        moving.during("adopt", |_| moving.adopt(&before))
     })?;
     report.check(
         "the program of whereabouts gives no address meanwhile",
         || moving.is_refused(),
     )?;
     report.check("pools are given back while pods come and go", || {
-        moving.during("return", || moving.give_back(&before))
+        moving.during("return", |_| moving.give_back(&before))
     })?;
     report.check("nothing is left of the pods of pools", || {
         for (member, pod) in &before {
@@ -159,7 +162,7 @@ impl Moving<'_> {
     fn during(
         &self,
         verb: &str,
-        moving: impl FnOnce() -> anyhow::Result<()>,
+        moving: impl FnOnce(&AtomicUsize) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         let records = self.staying()?;
         let used = records
@@ -168,25 +171,27 @@ impl Moving<'_> {
         let used = used.filter_map(|record| record["uses"][0]["addresses"][0].as_str());
         let used = Mutex::new(used.map(str::to_owned).collect::<BTreeSet<_>>());
         let (is_over, longest) = (AtomicBool::new(false), Mutex::new(Wait::default()));
+        let given = AtomicUsize::new(0);
         let begin = Instant::now();
-        let mut given = 0;
         let outcome = thread::scope(|scope| {
             let workers: Vec<_> = (0..self.fleet.members.len())
                 .map(|number| {
-                    let (used, is_over, longest) = (&used, &is_over, &longest);
-                    scope.spawn(move || self.come_and_go(number, used, is_over, (begin, longest)))
+                    let (used, is_over, given, longest) = (&used, &is_over, &given, &longest);
+                    scope.spawn(move || {
+                        self.come_and_go(number, used, is_over, given, (begin, longest))
+                    })
                 })
                 .collect();
-            let outcome = moving();
+            let outcome = moving(&given);
             is_over.store(true, Ordering::Relaxed);
-            for worker in workers {
-                given += pool::joined(worker)?;
-            }
+            workers.into_iter().try_for_each(pool::joined)?;
             anyhow::Ok(outcome)
         })?;
         let longest = longest.into_inner().expect("no thread panics");
         say(&format!(
-            "        {verb}: {given} addresses meanwhile, each within {} ms; that pod began after {:.1} s",
+            "        {verb}: {} addresses meanwhile in {:.1} s, each within {} ms; that pod began after {:.1} s",
+            given.into_inner(),
+            begin.elapsed().as_secs_f64(),
             longest.lasted.as_millis(),
             longest.began.as_secs_f64()
         ));
@@ -204,8 +209,9 @@ impl Moving<'_> {
         number: usize,
         used: &Mutex<BTreeSet<String>>,
         is_over: &AtomicBool,
+        all: &AtomicUsize,
         (begin, longest): (Instant, &Mutex<Wait>),
-    ) -> anyhow::Result<usize> {
+    ) -> anyhow::Result<()> {
         let member = &self.fleet.members[number];
         let [common, ..] = ranges();
         let mut here = VecDeque::new();
@@ -242,13 +248,24 @@ impl Moving<'_> {
                 .insert(address.clone());
             ensure!(is_new, "{address} was given twice");
             given += 1;
+            all.fetch_add(1, Ordering::Relaxed);
             here.push_back((container, address));
             if here.len() == NAMES {
                 here.pop_front().map_or(Ok(()), leave)?;
             }
         }
-        here.into_iter().try_for_each(leave)?;
-        Ok(given)
+        here.into_iter().try_for_each(leave)
+    }
+
+    /// Lets pods of pools come and go as they do during a move.
+    fn nothing_moves(&self) -> anyhow::Result<()> {
+        self.during("nothing", |given| {
+            sh::until(120, "pods have come and gone", || {
+                let given = given.load(Ordering::Relaxed);
+                ensure!(given >= BEFORE, "{given} addresses of {BEFORE}");
+                Ok(())
+            })
+        })
     }
 
     /// Returns the records of the pods that stay.
@@ -281,8 +298,9 @@ impl Moving<'_> {
         words.chain([self.fleet.control.admin().into()]).collect()
     }
 
-    /// Runs the command, prints when its steps began, and returns its answer.
+    /// Runs the command, prints when its steps began and how long it has taken, and returns its answer.
     fn run(&self, verb: &str) -> anyhow::Result<Value> {
+        let start = Instant::now();
         let program = self.env.program("kubectl-multus");
         let mut command = self.fleet.server.command(program);
         let output = sh::output(command.args(self.arguments(verb)), b"")?;
@@ -292,6 +310,12 @@ impl Moving<'_> {
         steps
             .lines()
             .for_each(|step| say(&format!("        {verb}: {step}")));
+        let took = start.elapsed();
+        say(&format!(
+            "        {verb}: {:.1} s in all",
+            took.as_secs_f64()
+        ));
+        ensure!(took < MOST_MOVE, "{verb} has taken {took:?}");
         Ok(serde_json::from_str(&answer)?)
     }
 
@@ -311,16 +335,12 @@ impl Moving<'_> {
         for milliseconds in [150, 300] {
             self.interrupt("adopt", Duration::from_millis(milliseconds))?;
         }
-        let start = Instant::now();
         let answer = self.run("adopt")?;
-        let took = start.elapsed();
         say(&format!(
-            "        {} of {} in {} ms",
+            "        {} addresses of {} pools",
             pools.len(),
-            answer["pools"],
-            took.as_millis()
+            answer["pools"]
         ));
-        ensure!(took < MOST_ADOPT, "the adoption has taken {took:?}");
         ensure!(self.addresses()? == before, "an address has changed");
         let blocks = self.fleet.blocks()?;
         let slots = blocks
