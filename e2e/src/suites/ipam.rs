@@ -125,6 +125,9 @@ fn large() -> Value {
     json!({"type": "multus-ipam", "subnet": "10.20.0.0/22"})
 }
 
+/// The addresses that [`large`] gives.
+const ALL_OF_LARGE: usize = 1_021;
+
 fn held() -> Value {
     json!({"type": "multus-ipam", "space": "held", "subnet": "10.20.0.0/22"})
 }
@@ -164,6 +167,10 @@ pub(crate) fn run(
     }
     let is_meant = |case| (options.long || options.case.is_some()) && options.selects(case);
     if is_meant(REFERENCE) {
+        report.check(
+            "the program of whereabouts gives addresses, and ours",
+            || reference::beside_ours(&fleet),
+        )?;
         let tally = report.check(
             "the program of whereabouts gives addresses while connections, API server and machines fail",
             || reference::under_faults(&fleet, seed),
@@ -387,7 +394,7 @@ fn note_new(given: &Mutex<BTreeSet<String>>, address: &str) -> anyhow::Result<()
 }
 
 /// Measures the ADDs of many nodes that request all addresses of a shared range at once, the first ones and later ones, beside as many ADDs
-/// of the same nodes from shared blocks that each has alone.
+/// of the same nodes from shared blocks that each has alone. Then the nodes use up a large range.
 fn many_nodes(env: &TestEnv) -> anyhow::Result<()> {
     let fleet = Fleet::new(env, MANY_NODES, None)?;
     let own = |member: &Member| json!({"type": "multus-ipam", "space": member.node.name, "subnet": "10.30.0.0/27"});
@@ -403,7 +410,13 @@ fn many_nodes(env: &TestEnv) -> anyhow::Result<()> {
             time / floor
         ));
     }
-    Ok(())
+    let begin = Instant::now();
+    take_all(&fleet, ALL_OF_LARGE, 1, |_| large())?;
+    say(&format!(
+        "        {ALL_OF_LARGE} addresses of a range that has no more, in {} ms",
+        begin.elapsed().as_millis()
+    ));
+    free_all(&fleet)
 }
 
 /// Lets each node take addresses, and frees them. Prints within which times half of them and 99 of 100 were given, and returns the second one
@@ -444,8 +457,8 @@ fn free_all(fleet: &Fleet) -> anyhow::Result<()> {
 }
 
 fn shared_on_demand(fleet: &Fleet) -> anyhow::Result<()> {
-    // 1,021 addresses in 32 blocks, of which nodes hold 24: the last ones are those of others.
-    take_all(fleet, 1_021, TAKERS, |_| large())?;
+    // They are in 32 blocks, of which nodes hold 24: the last ones are those of others.
+    take_all(fleet, ALL_OF_LARGE, TAKERS, |_| large())?;
     ensure!(
         matches!(fleet.members[2].add("full", &large())?, Outcome::Refused(_)),
         "the range is used up"

@@ -869,34 +869,28 @@ pub(super) fn parts<'a>(
     let names = pools.iter().map(|pool| pool.name.as_str());
     let mut part_of: BTreeMap<&str, usize> = names.zip(0..).collect();
     let mut parts: Vec<_> = pools.iter().map(|pool| vec![*pool]).collect();
-    let mut connect = |one: &str, other: &str| {
-        let (small, large) = (part_of[one], part_of[other]);
-        if small == large {
-            return;
+    let mut join = |one: &str, other: &str| {
+        let (from, to) = (part_of[one], part_of[other]);
+        if from != to {
+            let joining = std::mem::take(&mut parts[from]);
+            part_of.extend(joining.iter().map(|pool| (pool.name.as_str(), to)));
+            parts[to].extend(joining);
         }
-        let (small, large) = if parts[small].len() > parts[large].len() {
-            (large, small)
-        } else {
-            (small, large)
-        };
-        let moved = std::mem::take(&mut parts[small]);
-        part_of.extend(moved.iter().map(|pool| (pool.name.as_str(), large)));
-        parts[large].extend(moved);
     };
-    let mut before: Option<&StoredPool> = None;
+    let mut last: Option<&StoredPool> = None;
     for pool in &pools {
-        let connected = before.filter(|before| before.shares_blocks(pool));
-        if let Some(connected) = connected {
-            connect(&connected.name, &pool.name);
+        let before = last.filter(|last| last.shares_blocks(pool));
+        if let Some(before) = before {
+            join(&pool.name, &before.name);
         }
-        let ends_last = connected.filter(|connected| connected.place().2 > pool.place().2);
-        before = ends_last.or(Some(pool));
+        let ends_later = before.filter(|before| before.place().2 > pool.place().2);
+        last = ends_later.or(Some(pool));
     }
     let known: BTreeSet<_> = pools.iter().map(|pool| pool.name.as_str()).collect();
     for names in joint {
-        let own = names.iter().filter(|name| known.contains(name.as_str()));
-        let own: Vec<_> = own.collect();
-        own.windows(2).for_each(|pair| connect(pair[0], pair[1]));
+        let names = names.iter().filter(|name| known.contains(name.as_str()));
+        let names: Vec<_> = names.collect();
+        names.windows(2).for_each(|pair| join(pair[0], pair[1]));
     }
     parts.retain(|part| !part.is_empty());
     parts

@@ -987,7 +987,7 @@ fn no_history_shares_a_block_for_a_claim_wrongly() {
 }
 
 #[test]
-#[ignore = "a minute with --release"]
+#[ignore = "minutes with --release"]
 fn no_history_with_two_writes_under_way_gives_an_address_twice() {
     for (turns, power_cuts) in [(2, 1), (3, 0)] {
         let larger = Limits {

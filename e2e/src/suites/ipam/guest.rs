@@ -59,7 +59,7 @@ pub(super) fn with_flat_file(mut ipam: Value) -> Value {
     ipam
 }
 
-fn config(ipam: &Value) -> Value {
+pub(super) fn config(ipam: &Value) -> Value {
     json!({"cniVersion": "1.0.0", "name": "lan", "type": "macvlan", "ipam": ipam})
 }
 

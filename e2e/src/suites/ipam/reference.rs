@@ -8,12 +8,12 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     BACK_OFF, PAUSE, Tally,
     fleet::{Fleet, Member},
-    guest,
+    guest, held,
     history::History,
 };
 use crate::{
@@ -39,6 +39,8 @@ const ENDED: u32 = 6;
 const ENDED_WITHIN: u32 = 3_000;
 /// How many containers a worker has at most.
 const LIVING: usize = 4;
+/// How many addresses each program gives where nothing fails.
+const BESIDE: u32 = 24;
 /// The first stream of random numbers of the containers.
 const CONTAINERS: u32 = 2_000;
 
@@ -86,6 +88,39 @@ pub(super) fn under_faults(fleet: &Fleet, seed: u64) -> anyhow::Result<Tally> {
         WITHIN.as_secs() / 60
     );
     Ok(tally)
+}
+
+/// Lets the program give addresses to pods of an idle node, one after the other, and then our plugin, and prints how long each takes for one.
+pub(super) fn beside_ours(fleet: &Fleet) -> anyhow::Result<()> {
+    let member = &fleet.members[0];
+    let time = |plugin: &dyn Fn(&str, &str) -> anyhow::Result<Value>| {
+        let pod = |number| format!("beside-{number}");
+        // The first one makes the pool, or the block.
+        plugin("ADD", &pod(0))?;
+        let begin = Instant::now();
+        for number in 1..=BESIDE {
+            plugin("ADD", &pod(number))?;
+        }
+        let took = begin.elapsed() / BESIDE;
+        for number in 0..=BESIDE {
+            plugin("DEL", &pod(number))?;
+        }
+        anyhow::Ok(took)
+    };
+    let range = json!({"type": "whereabouts", "range": "10.43.0.0/24"});
+    let (theirs, ours) = (
+        guest::config(&guest::with_flat_file(range)),
+        guest::config(&held()),
+    );
+    let theirs = time(&|verb, pod| member.whereabouts(&fleet.reference, verb, pod, &theirs))?;
+    let ours = time(&|verb, pod| member.plugin(verb, pod, &ours))?;
+    say(&format!(
+        "        {:.1} ms for an address by the program of whereabouts, {:.1} ms by ours from a held block: {:.0} times as fast",
+        theirs.as_secs_f64() * 1e3,
+        ours.as_secs_f64() * 1e3,
+        theirs.as_secs_f64() / ours.as_secs_f64()
+    ));
+    Ok(())
 }
 
 /// Adds and deletes containers as a runtime does, and returns how many processes it has ended.
