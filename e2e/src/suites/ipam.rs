@@ -783,7 +783,11 @@ fn nothing_left(fleet: &Fleet) -> anyhow::Result<()> {
 }
 
 fn until_free(fleet: &Fleet) -> anyhow::Result<()> {
-    sh::until(CLEAN_WITHIN, "all addresses are free", || {
+    until_free_within(fleet, CLEAN_WITHIN)
+}
+
+fn until_free_within(fleet: &Fleet, seconds: u64) -> anyhow::Result<()> {
+    sh::until(seconds, "all addresses are free", || {
         for member in &fleet.members {
             let records = member.records()?;
             ensure!(records.is_empty(), "{}: {records:?}", member.node.name);

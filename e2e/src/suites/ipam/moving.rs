@@ -15,9 +15,9 @@ use anyhow::ensure;
 use serde_json::{Value, json};
 
 use super::{
-    add, fails,
+    CLEAN_WITHIN, add, fails,
     fleet::{self, Fleet},
-    give, guest, until_free,
+    give, guest, until_free_within,
 };
 use crate::{
     control_plane::objects,
@@ -40,6 +40,8 @@ const MOST_MOVE: Duration = Duration::from_secs(30);
 const LONG_PAUSE: Duration = Duration::from_millis(50);
 /// So many addresses are given while nothing is moved: what a pod waits then, it waits for the machine.
 const BEFORE: usize = 400;
+/// So many addresses of pools all nodes together free at least in a second.
+const FREED_A_SECOND: u64 = 20;
 /// How many pods of each node come and go.
 const NAMES: usize = 4;
 
@@ -100,7 +102,8 @@ pub(super) fn run(
         for (member, pod) in &before {
             fleet.members[*member].del(pod)?;
         }
-        until_free(fleet)
+        // Nobody waits for a DEL: a node frees the addresses of its pods one after the other.
+        until_free_within(fleet, CLEAN_WITHIN + before.len() as u64 / FREED_A_SECOND)
     })
 }
 
