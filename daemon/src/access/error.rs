@@ -34,7 +34,13 @@ impl ApiError {
         }
     }
 
+    /// Returns the failure of a connection. rustls ends the text about one that was closed with a link to its own manual, which helps nobody
+    /// who runs a cluster.
     pub(crate) fn broken(text: impl Into<String>) -> Self {
+        let mut text = text.into();
+        if let Some(link) = text.find(": https://docs.rs/") {
+            text.truncate(link);
+        }
         Self::new(ApiErrorKind::Broken, text)
     }
 
@@ -87,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_have_their_code_and_message() {
+    fn failures_have_a_text_of_one_line() {
         let text = |body: &str| ApiError::refused(403, None, body.as_bytes()).to_string();
         assert_eq!(text(r#"{"message": "not you"}"#), "not you (code 403)");
         assert_eq!(text("no JSON\n"), "no JSON (code 403)");
@@ -97,5 +103,8 @@ mod tests {
         let silent = ApiError::timed_out(Duration::from_secs(25));
         assert_eq!(silent.to_string(), "no answer within 25 s");
         assert_eq!(silent.code(), None);
+        let closed = "peer closed connection: https://docs.rs/rustls/latest/rustls/manual";
+        let closed = ApiError::broken(closed).to_string();
+        assert_eq!(closed, "peer closed connection");
     }
 }
