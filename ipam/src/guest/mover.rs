@@ -302,12 +302,12 @@ async fn while_others_write(command: impl AsyncFn() -> Outcome<Report>) -> Outco
 async fn adopt_once(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
     let run = &Run::begin(cluster).await?;
     let pools = if order.is_meant {
-        renew(run).await?
+        renew(run, StoredPool::is_adopting).await?
     } else {
         pools(run).await?
     };
     let mut seen = certain(run, pools).await?;
-    if seen.stored.has(RETURNING) {
+    if seen.stored.pools.iter().any(StoredPool::is_returning) {
         if seen.mark == OPEN {
             return Err(MoveError::Returning);
         }
@@ -467,7 +467,12 @@ async fn reopen(run: &Run<'_, impl Cluster>, order: Order, seen: &Seen) -> Outco
 async fn give_back_once(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
     let run = &Run::begin(cluster).await?;
     run.begins(Step::Read);
-    let seen = run.seen(pools(run).await?).await;
+    let pools = if order.is_meant {
+        renew(run, StoredPool::is_returning).await?
+    } else {
+        pools(run).await?
+    };
+    let seen = run.seen(pools).await;
     let mut seen = seen.map_err(MoveError::Cluster)?;
     let stored = &seen.stored;
     let mut report = Report {
@@ -742,7 +747,7 @@ impl Seen {
 
     fn unstamped_to_give_back(&self, names: &BTreeSet<String>) -> Vec<&StoredPool> {
         let mut members = self.members_to_give_back(names);
-        members.retain(|pool| pool.word != RETURNING);
+        members.retain(|pool| !pool.is_returning());
         members
     }
 
@@ -974,13 +979,16 @@ async fn stamp_read(
     Ok(now)
 }
 
-/// Changes the stamp of each pool that is being adopted, so that a stamp of an interrupted run fails when it arrives late. Returns the pools as
-/// they are then.
-async fn renew(run: &Run<'_, impl Cluster>) -> Outcome<Vec<StoredPool>> {
+/// Changes the stamp of each of these pools, which are on their way, so that what an interrupted run has asked for fails when it arrives late.
+/// Returns all pools as they are then: one that the other run has opened meanwhile is open.
+async fn renew(
+    run: &Run<'_, impl Cluster>,
+    is_on_its_way: fn(&StoredPool) -> bool,
+) -> Outcome<Vec<StoredPool>> {
     let mut is_renewed = false;
     for _ in 0..=ATTEMPTS {
         let pools = pools(run).await?;
-        let begun = pools.iter().filter(|pool| pool.is_adopting());
+        let begun = pools.iter().filter(|pool| is_on_its_way(pool));
         let patches: Vec<_> = begun.map(|pool| (pool, pool.renew())).collect();
         if is_renewed || patches.is_empty() {
             return Ok(pools);
@@ -1107,7 +1115,7 @@ async fn put(
 /// Ends an adoption that was begun, before any pool is in blocks.
 async fn stop(run: &Run<'_, impl Cluster>) -> Outcome<()> {
     // A pool whose last stamp is made later has its addresses in blocks.
-    renew(run).await?;
+    renew(run, StoredPool::is_adopting).await?;
     let stored = Stored::read(run).await?;
     if stored.has(ADOPTED) {
         return Err(MoveError::Adopting);
@@ -1124,7 +1132,7 @@ async fn stop(run: &Run<'_, impl Cluster>) -> Outcome<()> {
 
 /// Stamps pools as those that go back.
 async fn stamp_back(run: &Run<'_, impl Cluster>, pools: &[&StoredPool]) -> Outcome<Pools> {
-    let is_meant = |pool: &StoredPool| pool.word != RETURNING;
+    let is_meant = |pool: &StoredPool| !pool.is_returning();
     stamp_read(run, pools, &is_meant, &|pool| pool.stamp(RETURNING)).await
 }
 
@@ -1136,7 +1144,7 @@ async fn stamp_one_back(
 ) -> Outcome<()> {
     let mut own: Vec<_> = seen.stored.pools.iter().collect();
     own.retain(|pool| names.contains(&pool.name));
-    if own.iter().all(|pool| pool.word != RETURNING) {
+    if !own.iter().any(|pool| pool.is_returning()) {
         own.truncate(1);
         let stamped = stamp_back(run, &own).await?;
         seen.note(stamped);
@@ -1150,7 +1158,7 @@ async fn reopen_pools(
     seen: &mut Seen,
     entries: &Entries,
 ) -> Outcome<()> {
-    let is_meant = |pool: &StoredPool| pool.word == RETURNING && entries.contains_key(&pool.name);
+    let is_meant = |pool: &StoredPool| pool.is_returning() && entries.contains_key(&pool.name);
     let reopen = |pool: &StoredPool| pool.reopen(entries.get(&pool.name));
     let pools: Vec<_> = seen.stored.pools.iter().collect();
     let open = stamp_read(run, &pools, &is_meant, &reopen).await?;

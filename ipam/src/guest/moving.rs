@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
 
-use super::pool::{ADOPTED, ADOPTING, NEW, Pool, PoolError, SPACE, STAMP, place};
+use super::pool::{ADOPTED, ADOPTING, NEW, Pool, PoolError, RETURNING, SPACE, STAMP, place};
 use super::{Owner, own_space, reservation, slot_owner};
 use crate::object::{self, AddressBlock, Mode, POOL_OWNER, Slot, SlotPod};
 use crate::range::{BLOCK_SIZE, Block, Subnet};
@@ -150,20 +150,25 @@ impl StoredPool {
 
     /// Returns whether its addresses are being written into blocks.
     pub fn is_adopting(&self) -> bool {
-        let rest = self.word.strip_prefix(ADOPTING);
+        self.has_word(ADOPTING)
+    }
+
+    /// Returns whether its addresses are being written into it.
+    pub fn is_returning(&self) -> bool {
+        self.has_word(RETURNING)
+    }
+
+    /// Returns whether it has this word, with or without a turn.
+    fn has_word(&self, word: &str) -> bool {
+        let rest = self.word.strip_prefix(word);
         rest.is_some_and(|turn| turn.is_empty() || turn.starts_with('-'))
     }
 
-    /// Returns the patch that changes the stamp of a pool that is being adopted: patches that were made before fail after it.
+    /// Returns the patch that changes the stamp of a pool that is on its way: patches that were made before fail after it.
     pub fn renew(&self) -> Value {
-        let turn = self
-            .word
-            .rsplit_once('-')
-            .and_then(|(_, turn)| turn.parse().ok());
-        self.stamp(&format!(
-            "{ADOPTING}-{}",
-            turn.unwrap_or(1_u32).wrapping_add(1)
-        ))
+        let (word, turn) = self.word.split_once('-').unwrap_or((&self.word, ""));
+        let turn = turn.parse().unwrap_or(1_u32).wrapping_add(1);
+        self.stamp(&format!("{word}-{turn}"))
     }
 
     /// Returns the patch that stamps it, unless it has changed since it was read.

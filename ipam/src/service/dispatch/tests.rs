@@ -906,6 +906,50 @@ fn resumed_return_leaves_the_reservations_of_open_pools() {
     assert_eq!(reservations.len(), 3);
 }
 
+/// A request of the run before may open a pool while this run begins, and pods get addresses of it at once.
+#[test]
+fn return_leaves_the_reservations_of_pools_that_an_ended_one_opens_late() {
+    let (mut has_ended, mut given) = (false, 0);
+    for steps in 0.. {
+        let moved = Moved::new();
+        let world = &moved.world;
+        moved.add("a", &range()).unwrap();
+        moved.adopt();
+        // The pool is stamped, and the request that opens it is made later.
+        world.cluster.set_fate(1, 1);
+        ready(mover::give_back(world, MEANT)).unwrap_err();
+        assert_eq!(world.words(), [RETURNING]);
+        let turns = turns::Turns::new(1);
+        thread::scope(|scope| {
+            let _end = turns.until_dropped();
+            turns.start(scope, 0, || drop(ready(mover::give_back(world, MEANT))));
+            turns.next();
+            (0..steps).for_each(|_| turns.go(0, Fate::Made));
+            has_ended = turns.next() == [Next::Nothing];
+            world.cluster.land();
+            let added = moved.add("b", &range());
+            while turns.next() != [Next::Nothing] {
+                turns.go(0, Fate::Made);
+            }
+            let (_, reservations) = world.cluster.taken();
+            if let Ok(address) = added {
+                given += 1;
+                let own = format!("{} shop/b", address.split('/').next().unwrap());
+                assert!(
+                    reservations.contains(&own),
+                    "after {steps} steps: {reservations:?}"
+                );
+            }
+        });
+        moved.give_back();
+        assert_eq!(world.words(), [""]);
+        if has_ended {
+            break;
+        }
+    }
+    assert!(given > 1, "{given}");
+}
+
 #[test]
 fn pool_on_its_way_is_written_although_a_definition_joins_it_with_one_in_blocks() {
     let moved = Moved::new();
