@@ -34,8 +34,8 @@ impl ApiError {
         }
     }
 
-    /// Returns the failure of a connection. rustls ends the text about one that was closed with a link to its own manual, which helps nobody
-    /// who runs a cluster.
+    /// Returns the failure of a connection. Events of pods show its text, so the link to the manual of rustls at the end of some texts is cut
+    /// off.
     pub(crate) fn broken(text: impl Into<String>) -> Self {
         let mut text = text.into();
         if let Some(link) = text.find(": https://docs.rs/") {

@@ -567,7 +567,7 @@ fn under_faults(fleet: &Fleet, seed: u64, load: &Load) -> anyhow::Result<Tally> 
         let breaker = scope.spawn(|| {
             let random = Random::new(seed, 99);
             let faults = break_things(fleet, &history, &is_over, &broken, random, load.faults);
-            // Nobody waits for the faults of a breaker that has failed.
+            // A breaker that has failed makes no more faults, so the containers must not wait for them.
             broken.fetch_add(load.broken, Ordering::Relaxed);
             faults
         });

@@ -301,11 +301,7 @@ async fn while_others_write(command: impl AsyncFn() -> Outcome<Report>) -> Outco
 
 async fn adopt_once(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
     let run = &Run::begin(cluster).await?;
-    let pools = if order.is_meant {
-        renew(run, StoredPool::is_adopting).await?
-    } else {
-        pools(run).await?
-    };
+    let pools = begin(run, order, StoredPool::is_adopting).await?;
     let mut seen = certain(run, pools).await?;
     if seen.stored.pools.iter().any(StoredPool::is_returning) {
         if seen.mark == OPEN {
@@ -467,11 +463,7 @@ async fn reopen(run: &Run<'_, impl Cluster>, order: Order, seen: &Seen) -> Outco
 async fn give_back_once(cluster: &impl Cluster, order: Order) -> Outcome<Report> {
     let run = &Run::begin(cluster).await?;
     run.begins(Step::Read);
-    let pools = if order.is_meant {
-        renew(run, StoredPool::is_returning).await?
-    } else {
-        pools(run).await?
-    };
+    let pools = begin(run, order, StoredPool::is_returning).await?;
     let seen = run.seen(pools).await;
     let mut seen = seen.map_err(MoveError::Cluster)?;
     let stored = &seen.stored;
@@ -979,8 +971,21 @@ async fn stamp_read(
     Ok(now)
 }
 
-/// Changes the stamp of each of these pools, which are on their way, so that what an interrupted run has asked for fails when it arrives late.
-/// Returns all pools as they are then: one that the other run has opened meanwhile is open.
+/// Reads the pools at the beginning of a run, which changes the stamps of those that are on their way if it changes anything.
+async fn begin(
+    run: &Run<'_, impl Cluster>,
+    order: Order,
+    is_on_its_way: fn(&StoredPool) -> bool,
+) -> Outcome<Vec<StoredPool>> {
+    if order.is_meant {
+        renew(run, is_on_its_way).await
+    } else {
+        pools(run).await
+    }
+}
+
+/// Changes the stamps of pools that are on their way, so that a late request of an interrupted run fails. Returns all pools as they are then:
+/// a pool that the interrupted run has opened meanwhile is open.
 async fn renew(
     run: &Run<'_, impl Cluster>,
     is_on_its_way: fn(&StoredPool) -> bool,

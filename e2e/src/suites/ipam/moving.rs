@@ -102,7 +102,7 @@ pub(super) fn run(
         for (member, pod) in &before {
             fleet.members[*member].del(pod)?;
         }
-        // Nobody waits for a DEL: a node frees the addresses of its pods one after the other.
+        // A DEL is answered before the address is free: a node frees the addresses of its pods one after the other.
         until_free_within(fleet, CLEAN_WITHIN + before.len() as u64 / FREED_A_SECOND)
     })
 }

@@ -556,7 +556,7 @@ fn ranges_that_overlap_share_addresses_by_reservations() {
     assert_eq!(machine.add("a", &small()).unwrap(), "10.0.0.1/29");
     assert_eq!(machine.add("b", &wide()).unwrap(), "10.0.0.2/24");
     assert_eq!(machine.add("c", &small()).unwrap(), "10.0.0.3/29");
-    // What was another pod's is read before it is taken the next time, and then no pool is written for it.
+    // The node reads the reservation of another pod before it takes that address again, and so writes no pool for it.
     machine.del("b");
     machine.work();
     cluster.requests();
