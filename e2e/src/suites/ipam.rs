@@ -93,10 +93,39 @@ const LONG: Load = Load {
 const LIVING: usize = 192;
 /// How many containers of a node ask at once while nothing fails.
 const TAKERS: usize = 4;
+
 /// Of a check of its own.
 const MANY_NODES: u8 = 50;
 /// The addresses of the range there.
 const MANY_ADDRESSES: usize = 253;
+
+/// How nodes take the addresses of a range.
+#[derive(Clone, Copy)]
+struct Taking {
+    count: usize,
+    /// Containers of a node that ask at the same time.
+    takers: usize,
+    /// The time from the begin of a taker's address to that of its next one; takers begin one after the other within it.
+    every: Duration,
+}
+
+impl Taking {
+    /// Each taker asks again as soon as it has an answer.
+    const fn at_once(count: usize, takers: usize) -> Self {
+        Self {
+            count,
+            takers,
+            every: Duration::ZERO,
+        }
+    }
+}
+
+/// Each node takes an address a second, until three quarters of the range are taken.
+const STEADY: Taking = Taking {
+    count: MANY_ADDRESSES * 3 / 4,
+    takers: 1,
+    every: Duration::from_secs(1),
+};
 /// The first stream of random numbers of the containers; those below are of machines and faults.
 const CONTAINERS: u32 = 1_000;
 /// So many seconds are clocks ahead.
@@ -336,7 +365,7 @@ fn many_networks(fleet: &Fleet) -> anyhow::Result<()> {
 /// Lets all nodes take every address of a range at once.
 fn all_of_a_range(fleet: &Fleet) -> anyhow::Result<()> {
     let begin = Instant::now();
-    let mut times = take_all(fleet, 125, TAKERS, |_| small())?;
+    let mut times = take_all(fleet, Taking::at_once(125, TAKERS), |_| small())?;
     let total = begin.elapsed().as_millis();
     times.sort_unstable();
     say(&format!(
@@ -359,21 +388,27 @@ fn all_of_a_range(fleet: &Fleet) -> anyhow::Result<()> {
 /// Lets all nodes take so many addresses at once, each node `at_once` of them. Returns how long each took.
 fn take_all(
     fleet: &Fleet,
-    count: usize,
-    at_once: usize,
+    taking: Taking,
     ipam: impl Fn(&Member) -> Value + Sync,
 ) -> anyhow::Result<Vec<Duration>> {
     let (next, given) = (AtomicUsize::new(0), Mutex::new(BTreeSet::new()));
     let members = fleet.members.iter();
-    let takers = members.flat_map(|member| vec![member; at_once]);
-    let times = pool::at_once(takers, |member| {
+    let takers: Vec<_> = members
+        .flat_map(|member| vec![member; taking.takers])
+        .collect();
+    let between = taking.every / u32::try_from(takers.len())?;
+    let start = Instant::now();
+    let times = pool::at_once((0..).zip(takers), |(place, member)| {
         let ipam = ipam(member);
         let mut times = Vec::new();
+        let mut due = start + between * place;
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= count {
+            if number >= taking.count {
                 return Ok(times);
             }
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            due += taking.every;
             let begin = Instant::now();
             let address = add(member, &format!("all-{number}"), &ipam)?;
             times.push(begin.elapsed());
@@ -402,16 +437,25 @@ fn many_nodes(env: &TestEnv) -> anyhow::Result<()> {
     for member in &fleet.members {
         add(member, "first", &own(member))?;
     }
-    let floor = measure(&fleet, "addresses of own blocks", own)?;
-    for round in ["first", "later"] {
-        let time = measure(&fleet, &format!("{round} addresses"), range)?;
-        say(&format!(
-            "        that is {:.2} times the floor",
-            time / floor
-        ));
+    let all = Taking::at_once(MANY_ADDRESSES, 1);
+    for (what, taking, rounds) in [
+        ("at once", all, &["first", "later"][..]),
+        ("one a second of each node", STEADY, &["more"]),
+    ] {
+        let floor = measure(
+            &fleet,
+            &format!("addresses of own blocks, {what}"),
+            taking,
+            own,
+        )?;
+        for round in rounds {
+            let time = measure(&fleet, &format!("{round} addresses, {what}"), taking, range)?;
+            let times = time / floor;
+            say(&format!("        that is {times:.2} times the floor"));
+        }
     }
     let begin = Instant::now();
-    take_all(&fleet, ALL_OF_LARGE, 1, |_| large())?;
+    take_all(&fleet, Taking::at_once(ALL_OF_LARGE, 1), |_| large())?;
     say(&format!(
         "        {ALL_OF_LARGE} addresses of a range that has no more, in {} ms",
         begin.elapsed().as_millis()
@@ -424,10 +468,11 @@ fn many_nodes(env: &TestEnv) -> anyhow::Result<()> {
 fn measure(
     fleet: &Fleet,
     what: &str,
+    taking: Taking,
     ipam: impl Fn(&Member) -> Value + Sync,
 ) -> anyhow::Result<f64> {
     let before = all_requests(fleet)?;
-    let mut times = take_all(fleet, MANY_ADDRESSES, 1, ipam)?;
+    let mut times = take_all(fleet, taking, ipam)?;
     let requests = all_requests(fleet)? - before;
     times.sort_unstable();
     let within = |percent: usize| times[times.len() * percent / 100];
@@ -458,7 +503,7 @@ fn free_all(fleet: &Fleet) -> anyhow::Result<()> {
 
 fn shared_on_demand(fleet: &Fleet) -> anyhow::Result<()> {
     // They are in 32 blocks, of which nodes hold 24: the last ones are those of others.
-    take_all(fleet, ALL_OF_LARGE, TAKERS, |_| large())?;
+    take_all(fleet, Taking::at_once(ALL_OF_LARGE, TAKERS), |_| large())?;
     ensure!(
         matches!(fleet.members[2].add("full", &large())?, Outcome::Refused(_)),
         "the range is used up"
