@@ -4,7 +4,6 @@ use std::{env, panic::resume_unwind, path::Path, thread};
 
 use anyhow::Context as _;
 use clap::ValueEnum;
-use xshell::cmd;
 
 use crate::{
     arch::Arch,
@@ -180,9 +179,7 @@ fn long(install: bool) -> anyhow::Result<()> {
     })?;
     let project = Project::open()?;
     // A million allocations of a new seed, which is printed, and histories that are too many for a change.
-    let shell = project.shell()?;
-    let tests = ["--package=ipam", "--lib", "--", "--ignored", "--nocapture"];
-    cmd!(shell, "cargo test --locked --release {tests...}").run()?;
+    e2e::simulate(&project, None, &[])?;
     let dist = e2e::dist_of(&project, None, install)?;
     let one = |suite, words: &[&str]| e2e::one(&project, suite, &dist, install, words);
     one(e2e::Suite::Chart, &["--long"])?;

@@ -32,12 +32,15 @@ pub(crate) const K3S: &str = "MULTUS_K3S";
 /// Run one suite of privileged tests on real programs; needs root
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cargo xtask e2e netns --install\n  cargo xtask e2e cluster --dist dist\n  cargo xtask e2e rules --case annotation\n  cargo xtask e2e netns --arch arm64 --install\n  cargo xtask e2e rules --peer ../multus/bin\n  cargo xtask e2e plugins --plugins DIR --case macvlan\n  cargo xtask e2e faults --part kill --seed 7\n  cargo xtask e2e k3s --k3s DIR\n  cargo xtask e2e k3s --k3s v1.36.2+k3s1 --install"
+    after_help = "Examples:\n  cargo xtask e2e netns --install\n  cargo xtask e2e cluster --dist dist\n  cargo xtask e2e rules --case annotation\n  cargo xtask e2e netns --arch arm64 --install\n  cargo xtask e2e rules --peer ../multus/bin\n  cargo xtask e2e plugins --plugins DIR --case macvlan\n  cargo xtask e2e faults --part kill --seed 7\n  cargo xtask e2e ipam --simulate\n  cargo xtask e2e k3s --k3s DIR\n  cargo xtask e2e k3s --k3s v1.36.2+k3s1 --install"
 )]
 pub(crate) struct Args {
     /// The suite
     #[arg(value_enum)]
     suite: Suite,
+    /// ipam: a million addresses of 128 nodes in memory, with a new seed unless one is set, in place of real programs
+    #[arg(long, conflicts_with_all = ["dist", "install", "case", "long"])]
+    simulate: bool,
     #[command(flatten)]
     options: Options,
 }
@@ -45,6 +48,13 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let project = Project::open()?;
     let options = &args.options;
+    if args.simulate {
+        anyhow::ensure!(
+            args.suite == Suite::Ipam,
+            "only the nodes of e2e ipam are simulated: leave --simulate out"
+        );
+        return simulate(&project, options.seed, &["million_simulated"]);
+    }
     if options.install {
         fetch(&project, args)?;
     }
@@ -55,6 +65,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         words.extend(["--dist".into(), dist.into()]);
     }
     start(&project, &words)
+}
+
+/// Runs the tests of addresses that take too long for a change, or those with such a name. Their random choices have a seed, which is printed.
+pub(crate) fn simulate(project: &Project, seed: Option<u64>, names: &[&str]) -> anyhow::Result<()> {
+    let shell = project.shell()?;
+    let _seed = seed.map(|seed| shell.push_env("IPAM_SEED", seed.to_string()));
+    let tests = ["--package=ipam", "--lib", "--", "--ignored", "--nocapture"];
+    cmd!(shell, "cargo test --locked --release {tests...} {names...}").run()?;
+    Ok(())
 }
 
 /// The words after `e2e` on the command line.
