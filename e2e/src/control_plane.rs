@@ -11,6 +11,7 @@ use std::{
     fmt::Write as _,
     fs,
     path::{Path, PathBuf},
+    process::Command,
     sync::{Mutex, PoisonError},
 };
 
@@ -81,13 +82,15 @@ pub(crate) struct ControlPlane {
     pub(crate) pki: Pki,
     pub(crate) components: Components,
     server: Mutex<Service>,
-    etcd: Service,
+    etcd: Mutex<Service>,
     endpoints: Endpoints,
     arguments: Vec<String>,
     dir: PathBuf,
 }
 
 const ADMIN: &str = "admin.conf";
+/// The directory of etcd's data.
+const DATA: &str = "etcd";
 /// Addresses of services; the first is the API server's.
 const SERVICES: &str = "10.96.0.0/16";
 /// Addresses of the pods of all nodes.
@@ -127,19 +130,13 @@ impl ControlPlane {
             let path = dir.join(format!("{name}.conf"));
             pki.kubeconfig(&path, "https://127.0.0.1:6443", name)?;
         }
-        let etcd = node.serve("etcd", "etcd", |command| {
-            command
-                .arg("--unsafe-no-fsync")
-                .arg("--data-dir")
-                .arg(dir.join("etcd"))
-                .args(etcd_urls(&endpoints.etcd))
-        })?;
+        let etcd = etcd(node, &dir, &endpoints)?;
         let server = api_server(node, &pki, &dir, components, (&endpoints, &arguments))?;
         let control = Self {
             pki,
             components,
             server: Mutex::new(server),
-            etcd,
+            etcd: Mutex::new(etcd),
             endpoints,
             arguments,
             dir,
@@ -163,8 +160,8 @@ impl ControlPlane {
 
     /// Returns the process IDs of API server and etcd on the node.
     pub(crate) fn processes(&self) -> [u32; 2] {
-        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner);
-        [server.pid, self.etcd.pid]
+        [&self.server, &self.etcd]
+            .map(|service| service.lock().unwrap_or_else(PoisonError::into_inner).pid)
     }
 
     /// Kills the API server; etcd keeps its data.
@@ -179,6 +176,36 @@ impl ControlPlane {
         let server = api_server(node, &self.pki, &self.dir, components, with)?;
         *self.server.lock().unwrap_or_else(PoisonError::into_inner) = server;
         self.wait(node)
+    }
+
+    /// Copies etcd's data, while neither it nor the API server runs.
+    pub(crate) fn back_up(&self, node: &Node) -> anyhow::Result<()> {
+        self.with_data(node, |data, backup| {
+            sh::run(Command::new("cp").arg("-a").args([data, backup])).map(drop)
+        })
+    }
+
+    /// Puts what [`ControlPlane::back_up`] has copied in place of etcd's data.
+    pub(crate) fn restore(&self, node: &Node) -> anyhow::Result<()> {
+        self.with_data(node, |data, backup| {
+            fs::remove_dir_all(data)?;
+            Ok(fs::rename(backup, data)?)
+        })
+    }
+
+    /// Passes etcd's data and the place of its backup, while neither it nor the API server runs.
+    fn with_data(
+        &self,
+        node: &Node,
+        change: impl FnOnce(&Path, &Path) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        self.stop_server(node)?;
+        let mut running = self.etcd.lock().unwrap_or_else(PoisonError::into_inner);
+        node.end(&running, "KILL")?;
+        change(&self.dir.join(DATA), &self.dir.join("etcd.backup"))?;
+        *running = etcd(node, &self.dir, &self.endpoints)?;
+        drop(running);
+        self.start_server(node, self.components)
     }
 
     /// Restarts the API server with a certificate of another authority.
@@ -268,6 +295,16 @@ impl ControlPlane {
         })
         .map(drop)
     }
+}
+
+fn etcd(node: &Node, dir: &Path, endpoints: &Endpoints) -> anyhow::Result<Service> {
+    node.serve("etcd", "etcd", |command| {
+        command
+            .arg("--unsafe-no-fsync")
+            .arg("--data-dir")
+            .arg(dir.join(DATA))
+            .args(etcd_urls(&endpoints.etcd))
+    })
 }
 
 fn api_server(

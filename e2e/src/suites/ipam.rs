@@ -46,13 +46,14 @@ pub(crate) const NEEDS: Needs = Needs {
 };
 
 /// The cases of the suite: each kind of address, everything fails, pools become blocks and pools again, the program of whereabouts while
-/// everything fails, and fifty nodes at once.
-const CASES: [&str; 5] = [ADDRESSES, FAULTS, MOVES, REFERENCE, AT_ONCE];
+/// everything fails, an older etcd, and fifty nodes at once.
+const CASES: [&str; 6] = [ADDRESSES, FAULTS, MOVES, REFERENCE, BACKUP, AT_ONCE];
 const ADDRESSES: &str = "addresses";
 const FAULTS: &str = "faults";
 const MOVES: &str = "moves";
-/// These two cases run with `--long`, or when `--case` names them.
+/// These cases run with `--long`, or when `--case` names them.
 const REFERENCE: &str = "reference";
+const BACKUP: &str = "backup";
 const AT_ONCE: &str = "at-once";
 /// The page with what was found while everything failed.
 const PAGE: &str = "docs/contributing/addresses.md";
@@ -205,6 +206,12 @@ pub(crate) fn run(
             || reference::under_faults(&fleet, seed),
         )?;
         tally.record(env, options, "whereabouts' program", report)?;
+    }
+    if is_meant(BACKUP) {
+        report.check(
+            "machines that start after etcd was restored from a backup give no address twice, and leave none",
+            || restored(&fleet),
+        )?;
     }
     drop(fleet);
     if is_meant(AT_ONCE) {
@@ -391,7 +398,9 @@ fn take_all(
     taking: Taking,
     ipam: impl Fn(&Member) -> Value + Sync,
 ) -> anyhow::Result<Vec<Duration>> {
-    let (next, given) = (AtomicUsize::new(0), Mutex::new(BTreeSet::new()));
+    // No runtime gives a container the name of an earlier one.
+    static PODS: AtomicUsize = AtomicUsize::new(0);
+    let (taken, given) = (AtomicUsize::new(0), Mutex::new(BTreeSet::new()));
     let members = fleet.members.iter();
     let takers: Vec<_> = members
         .flat_map(|member| vec![member; taking.takers])
@@ -403,10 +412,10 @@ fn take_all(
         let mut times = Vec::new();
         let mut due = start + between * place;
         loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= taking.count {
+            if taken.fetch_add(1, Ordering::Relaxed) >= taking.count {
                 return Ok(times);
             }
+            let number = PODS.fetch_add(1, Ordering::Relaxed);
             thread::sleep(due.saturating_duration_since(Instant::now()));
             due += taking.every;
             let begin = Instant::now();
@@ -490,6 +499,42 @@ fn measure(
 /// Returns how many requests about one block all daemons have sent.
 fn all_requests(fleet: &Fleet) -> anyhow::Result<u64> {
     fleet.members.iter().map(Member::requests).sum()
+}
+
+/// The cluster has an older etcd again, as an operator restores one, and all machines are started anew.
+fn restored(fleet: &Fleet) -> anyhow::Result<()> {
+    let all = |count| -> anyhow::Result<()> {
+        take_all(fleet, Taking::at_once(count, TAKERS), |_| small())?;
+        take_all(fleet, Taking::at_once(count, TAKERS), |_| held()).map(drop)
+    };
+    all(60)?;
+    fleet.control.back_up(&fleet.server)?;
+    fleet.wait()?;
+    nothing_left(fleet)?;
+    // Others have the addresses of the backup, and blocks that it has are gone or another node's.
+    take_all(fleet, Taking::at_once(ALL_OF_LARGE, TAKERS), |_| large())?;
+    all(125)?;
+    for member in &fleet.members {
+        member.stop()?;
+    }
+    fleet.control.restore(&fleet.server)?;
+    let slots = |block: &Value| {
+        block["spec"]["slots"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default()
+    };
+    let slots = fleet.blocks()?.iter().flat_map(slots).collect::<Vec<_>>();
+    let owned = slots.iter().filter(|slot| slot["owner"] != "").count();
+    ensure!(owned == 60, "the backup has {owned} addresses");
+    for member in &fleet.members {
+        member.boot()?;
+    }
+    fleet.wait()?;
+    // What is left of the pods of the backup is free again, or the range would not have so many.
+    all(125)?;
+    take_all(fleet, Taking::at_once(ALL_OF_LARGE, TAKERS), |_| large())?;
+    nothing_left(fleet)
 }
 
 fn free_all(fleet: &Fleet) -> anyhow::Result<()> {

@@ -123,6 +123,19 @@ impl Server {
         fate.unwrap_or(Fate::Made)
     }
 
+    /// Returns what etcd has.
+    fn backup(&self) -> [BTreeMap<String, Value>; 2] {
+        let [objects, claims] = [&self.objects, &self.claims].map(|all| all.lock().unwrap());
+        [objects.clone(), claims.clone()]
+    }
+
+    /// Puts a backup in place of what etcd has. Writes under way are lost.
+    fn restore(&self, [objects, claims]: [BTreeMap<String, Value>; 2]) {
+        *self.objects.lock().unwrap() = objects;
+        *self.claims.lock().unwrap() = claims;
+        self.late.lock().unwrap().clear();
+    }
+
     pub(super) fn requests(&self) -> Vec<String> {
         std::mem::take(&mut self.requests.lock().unwrap())
     }
@@ -1608,6 +1621,7 @@ fn random_history(seed: u64, nodes: usize, steps: u32) -> usize {
     let mut disks: Vec<Option<tempfile::TempDir>> = names.iter().map(|_| None).collect();
     let mut uses = Uses::new();
     let mut claims = claims::History::new(&server, &lans);
+    let mut backup = server.backup();
     for step in 0..steps {
         let at = dice.choose(nodes);
         let roll = dice.roll(12);
@@ -1670,6 +1684,16 @@ fn random_history(seed: u64, nodes: usize, steps: u32) -> usize {
                 if !names.is_empty() && dice.roll(4) == 0 {
                     let chosen = dice.choose(names.len());
                     server.delete_by_hand(&names[chosen]);
+                }
+            }
+            22 if dice.roll(2) == 0 => backup = server.backup(),
+            // The machines are started anew afterwards, as docs/addresses.md says.
+            22 if dice.roll(4 * nodes as u64) == 0 => {
+                server.restore(backup.clone());
+                uses.clear();
+                claims.restored();
+                for machine in &mut machines {
+                    machine.boot();
                 }
             }
             _ => drop(machines[at].service.work()),

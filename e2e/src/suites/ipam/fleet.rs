@@ -141,7 +141,7 @@ impl Fleet {
     }
 
     /// Waits until the services of all nodes answer.
-    fn wait(&self) -> anyhow::Result<()> {
+    pub(super) fn wait(&self) -> anyhow::Result<()> {
         for member in &self.members {
             let name = &member.node.name;
             sh::until(60, &format!("the IPAM service of {name} answers"), || {

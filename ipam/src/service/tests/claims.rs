@@ -772,6 +772,15 @@ impl<'a> History<'a> {
         }
     }
 
+    /// The API server has claims of before again, and no machine has a pod.
+    pub(super) fn restored(&mut self) {
+        self.orphans.clear();
+        for known in &mut self.claims {
+            known.pods.clear();
+            known.address = None;
+        }
+    }
+
     /// A claim is deleted, which some nodes hear of, and made again.
     pub(super) fn remove(&mut self, machines: &[Machine], dice: &mut Dice) {
         let number = dice.choose(CLAIMS);
