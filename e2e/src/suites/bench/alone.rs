@@ -40,6 +40,7 @@ const ROWS: &[RowKind] = &[
     RowKind::new("bridge with host-local, wall of one ADD", "ms").with(by_floor(1.2)),
     RowKind::new("bridge with host-local, own plugins: whole ADD, wall", "ms").with(BY_PEER),
     RowKind::new("bridge with host-local, own plugins: whole ADD, CPU", "ms").with(BY_PEER),
+    RowKind::new(SHARED_BRIDGE, "ms").with(over_floor(1.0)),
     RowKind::new("ADDs, 8 at once", "/s").with(at_least(600.0)),
     RowKind::new("ADDs, 64 at once", "/s").with(at_least(600.0)),
     RowKind::new("DELs, 8 at once", "/s").with(at_least(1000.0)),
@@ -49,6 +50,9 @@ const ROWS: &[RowKind] = &[
     RowKind::new("shim's memory", "MB"),
     RowKind::new("daemon's memory, idle", "MB"),
 ];
+
+/// The floor is the same with `host-local`.
+const SHARED_BRIDGE: &str = "bridge with multus-ipam, own plugins: wall of one ADD";
 
 /// The daemon's CPU, and a whole ADD with our plugins, compared with Go Multus and the reference's plugins.
 const BY_PEER: Target = Target::portable(PeerRatio, AtMost, 0.2);
@@ -229,6 +233,11 @@ fn bridge(
                 values.push(row, column, wall(&times));
             }
             if replaces {
+                values.push(SHARED_BRIDGE, Column::Floor, wall(&times));
+                let containers = side.batch(counts.bridges, Network::SharedBridge);
+                let times = side.verb("ADD", containers, 1)?;
+                side.verb("DEL", containers, 1)?;
+                values.push(SHARED_BRIDGE, column, wall(&times));
                 side.use_reference()?;
             }
         }

@@ -1,13 +1,14 @@
-//! An API server with only the parts of Kubernetes that a daemon uses: a fixed set of pods and network definitions. It uses next to no
-//! CPU, so that the measurements are of the daemon.
+//! An API server with only the parts of Kubernetes that a daemon uses: a fixed set of pods and network definitions, and the blocks of addresses
+//! that it makes. It uses next to no CPU, so that the measurements are of the daemon.
 //!
-//! It does no checks of a real API server.
+//! It does no checks of a real API server: a patch of a block is made whatever it tests.
 
 use std::{
+    collections::BTreeMap,
     convert::Infallible,
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll},
@@ -23,6 +24,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
 };
+use ipam::object;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -39,6 +41,7 @@ pub(super) fn start(node: &Node, port: u16, pki: &Pki) -> anyhow::Result<()> {
     let server = Arc::new(Server {
         pods: pods::all(&node.name),
         definitions: pods::definitions(),
+        blocks: Mutex::default(),
         version: AtomicU64::new(1000),
         watches: Mutex::default(),
     });
@@ -60,6 +63,7 @@ pub(super) fn start(node: &Node, port: u16, pki: &Pki) -> anyhow::Result<()> {
 struct Server {
     pods: Vec<Value>,
     definitions: Vec<Value>,
+    blocks: Mutex<BTreeMap<String, Value>>,
     version: AtomicU64,
     /// Watches of pods, each with whether it wants metadata only.
     watches: Mutex<Vec<(bool, UnboundedSender<Bytes>)>>,
@@ -123,6 +127,23 @@ impl Server {
                     _ => self.list(&request, kind, &self.definitions),
                 }
             }
+            (["api", "v1", "nodes", name], true) => {
+                one(&json!({"metadata": {"name": name, "uid": "bench"}}))
+            }
+            (["apis", object::GROUP, _, object::RESOURCE], true) => {
+                let blocks: Vec<_> = self.blocks().values().cloned().collect();
+                self.list(
+                    &request,
+                    (
+                        &format!("{}/{}", object::GROUP, object::VERSION),
+                        object::KIND,
+                    ),
+                    &blocks,
+                )
+            }
+            (["apis", object::GROUP, _, object::RESOURCE, name @ ..], false) => {
+                self.write_block(name.first().copied(), &drain(body).await)
+            }
             (["apis", "apps", "v1", "namespaces", _, "daemonsets"], true) => {
                 self.list(&request, ("apps/v1", "DaemonSet"), &[])
             }
@@ -161,6 +182,40 @@ impl Server {
         });
         drop(watches);
         one(&view(&pod, request.is_partial))
+    }
+
+    fn blocks(&self) -> MutexGuard<'_, BTreeMap<String, Value>> {
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a block, or changes the one of this name by a JSON patch.
+    fn write_block(&self, name: Option<&str>, body: &[u8]) -> Response<Parts> {
+        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let mut blocks = self.blocks();
+        let block = match name {
+            None => {
+                let name = body["metadata"]["name"].as_str().unwrap_or_default();
+                let block = blocks.entry(name.to_owned()).or_insert(body.clone());
+                block["metadata"]["uid"] = "bench".into();
+                block
+            }
+            Some(name) => {
+                let Some(block) = blocks.get_mut(name) else {
+                    return absent();
+                };
+                for step in body.as_array().into_iter().flatten() {
+                    let path = step["path"].as_str().unwrap_or_default();
+                    match block.pointer_mut(path) {
+                        Some(place) if step["op"] != "test" => *place = step["value"].clone(),
+                        _ => {}
+                    }
+                }
+                block
+            }
+        };
+        let version = self.version.fetch_add(1, Ordering::SeqCst) + 1;
+        block["metadata"]["resourceVersion"] = version.to_string().into();
+        one(block)
     }
 
     /// Serves a list, a watch, or a watch with initial events.

@@ -31,8 +31,12 @@ use crate::{
 
 /// The configuration of the bridge network, outside the directory in which daemons look for the default network.
 const BRIDGE: &str = "/etc/cni/bench/bridge.conflist";
+/// That of a bridge network whose addresses are of the whole cluster.
+const SHARED_BRIDGE: &str = "/etc/cni/bench/shared.conflist";
 /// The plugins of the bridge network.
 const BRIDGE_PLUGINS: [&str; 2] = ["bridge", "host-local"];
+/// Ours of both bridge networks.
+const OUR_PLUGINS: &str = "bridge,host-local,multus-ipam";
 /// The directory of a socket without answers.
 const HANGING: &str = "/run/bench-hanging";
 /// Pods of each kind on a node, and so the most concurrent calls.
@@ -61,6 +65,8 @@ pub(crate) enum Network {
     Instant(u32),
     /// One bridge network.
     Bridge,
+    /// The same with our plugin `multus-ipam`.
+    SharedBridge,
 }
 
 /// The containers of a batch of calls.
@@ -97,6 +103,7 @@ impl Side {
             json!({"cniVersion": "1.0.0", "name": "primary", "plugins": [{"type": PLUGIN}]});
         node.write(PRIMARY, default_network.to_string())?;
         node.write(BRIDGE, list(&bridge()).to_string())?;
+        node.write(SHARED_BRIDGE, list(&shared_bridge()).to_string())?;
         daemon::write_account_with(&node, &pki, "bench")?;
         for index in 0..PODS {
             node.run(&["ip", "netns", "add", &netns(index)])?;
@@ -133,7 +140,7 @@ impl Side {
             Command::new(program)
                 .arg("install")
                 .arg(self.node.path(BIN_DIR))
-                .args(["--replace", "--only", &BRIDGE_PLUGINS.join(",")]),
+                .args(["--replace", "--only", OUR_PLUGINS]),
         )?;
         Ok(())
     }
@@ -154,6 +161,7 @@ impl Side {
         let file = json!({
             "cniVersion": "1.0.0", "multusConfigFile": "auto", "multusAutoconfigDir": CONF_DIR, "cniConfigDir": CONF_DIR,
             "binDir": BIN_DIR, "socketDir": "/run/multus/", "logLevel": "error", "logToStderr": true,
+            "ipam": true,
         });
         let node = &self.node;
         node.write(DAEMON_CONFIG, file.to_string())?;
@@ -210,6 +218,7 @@ impl Side {
         let keys = match containers.network {
             Network::Instant(_) => json!({}),
             Network::Bridge => json!({"clusterNetwork": BRIDGE}),
+            Network::SharedBridge => json!({"clusterNetwork": SHARED_BRIDGE}),
         };
         let config = self.config(&keys)?.to_string();
         self.run(&self.programs.shim, verb, &config, containers, concurrency)
@@ -223,6 +232,7 @@ impl Side {
                 json!({"cniVersion": "1.0.0", "name": "primary", "type": PLUGIN}),
             ),
             Network::Bridge => ("bridge", bridge()),
+            Network::SharedBridge => ("bridge", shared_bridge()),
         };
         let program = format!("{BIN_DIR}/{program}");
         self.run(
@@ -311,7 +321,7 @@ fn calls(verb: &str, config: &str, containers: Containers) -> Vec<Call> {
     } = containers;
     let networks = match network {
         Network::Instant(networks) => networks,
-        Network::Bridge => 1,
+        Network::Bridge | Network::SharedBridge => 1,
     };
     let one = |index: u32| {
         let pod = index % PODS;
@@ -342,6 +352,11 @@ fn netns(index: u32) -> String {
 fn bridge() -> Value {
     json!({"cniVersion": "1.0.0", "name": "bench", "type": "bridge", "bridge": "bench0", "isGateway": true,
         "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.30.0.0/16"}]]}})
+}
+
+fn shared_bridge() -> Value {
+    json!({"cniVersion": "1.0.0", "name": "shared", "type": "bridge", "bridge": "bench1", "isGateway": true,
+        "ipam": {"type": "multus-ipam", "subnet": "10.40.0.0/16", "gateway": "10.40.0.1"}})
 }
 
 /// Returns a network configuration list with this one plugin.
