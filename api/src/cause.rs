@@ -45,6 +45,8 @@ pub enum Cause {
     AddressesInvalid,
     /// Neither definition nor annotation names an address.
     AddressMissing,
+    /// The `IPAMClaim` that the pod refers to gives it no address.
+    ClaimUnusable,
     /// The node does not have the interface that a network builds on.
     MasterMissing,
     /// The interface that a network builds on is no Ethernet interface.
@@ -69,7 +71,7 @@ pub enum Cause {
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::AnnotationInvalid,
         Self::DefinitionMissing,
         Self::DefinitionInvalid,
@@ -84,6 +86,7 @@ impl Cause {
         Self::AddressOutOfRange,
         Self::AddressesInvalid,
         Self::AddressMissing,
+        Self::ClaimUnusable,
         Self::MasterMissing,
         Self::MasterUnsuitable,
         Self::DriverMissing,
@@ -112,6 +115,7 @@ impl Cause {
             Self::AddressOutOfRange => "address-out-of-range",
             Self::AddressesInvalid => "addresses-invalid",
             Self::AddressMissing => "address-missing",
+            Self::ClaimUnusable => "claim-unusable",
             Self::MasterMissing => "master-missing",
             Self::MasterUnsuitable => "master-unsuitable",
             Self::DriverMissing => "driver-missing",
@@ -173,6 +177,7 @@ const FOREIGN_TEXTS: &[(Cause, &[&str])] = &[
         &[
             "failed to find plugin \"multus-shim\"",
             "failed to find plugin \"multus\"",
+            "cannot reach the api server",
         ],
     ),
     (
@@ -180,8 +185,21 @@ const FOREIGN_TEXTS: &[(Cause, &[&str])] = &[
         &["failed to find plugin", "could not find plugin"],
     ),
     (
+        Cause::ClaimUnusable,
+        &[
+            "correct the pod's \"ipam-claim-reference\"",
+            "refer to another claim",
+            "is being deleted: wait until it is gone",
+            "correct or delete the claim",
+            "cannot be read: it has no uid",
+            "its address is used by",
+            "has either \"ips\" or a claim",
+        ],
+    ),
+    (
         Cause::AddressTaken,
         &[
+            "is in use by",
             "is not available in range set",
             "has already been allocated",
             "address already in use",
@@ -190,7 +208,11 @@ const FOREIGN_TEXTS: &[(Cause, &[&str])] = &[
     ),
     (
         Cause::AddressOutOfRange,
-        &["failed to allocate all requested ips", "is not in range"],
+        &[
+            "failed to allocate all requested ips",
+            "is not in range",
+            "is not an address that the network gives",
+        ],
     ),
     (
         Cause::AddressesInvalid,
@@ -221,6 +243,7 @@ const FOREIGN_TEXTS: &[(Cause, &[&str])] = &[
             "could not allocate ip",
             "failed to allocate for range",
             "range set is full",
+            "has no free address",
         ],
     ),
     (

@@ -58,6 +58,9 @@ pub struct Attachment {
     pub progress: Step,
     /// The addresses that its plugins assigned, each with its prefix length.
     pub addresses: Vec<String>,
+    /// The `IPAMClaim`, of the pod's namespace, that has the addresses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim: Option<String>,
     /// The time of the attachment, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<u64>,

@@ -85,7 +85,7 @@ pub(crate) struct Options {
     /// rules: without the system calls that the oldest supported kernel does not have
     #[arg(long)]
     pub(crate) old_kernel: bool,
-    /// rules, load, plugins, ipam, k3s, rke2, upgrade, vpn: only the case of this name, or cases whose names contain this; those of ipam are addresses, faults, moves, reference, backup and at-once
+    /// rules, load, plugins, ipam, k3s, rke2, upgrade, vpn: only the case of this name, or cases whose names contain this; those of ipam are addresses, faults, moves, backup, reference and at-once
     #[arg(long, value_name = "TEXT")]
     pub(crate) case: Option<String>,
     /// plugins: test the plugins in this directory instead of the release's

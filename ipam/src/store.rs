@@ -34,6 +34,11 @@ pub fn is_over(bytes: &[u8]) -> bool {
     })
 }
 
+/// Returns the uses in a record of a block; none of one that cannot be read.
+pub fn uses(bytes: &[u8]) -> Vec<Use> {
+    Record::parse(bytes).map_or_else(Vec::new, |record| record.uses)
+}
+
 /// The directory of a node's records.
 #[derive(Debug)]
 pub struct Store {

@@ -25,6 +25,9 @@ pub(crate) struct Row {
     pub(crate) network: String,
     pub(crate) interface: String,
     pub(crate) addresses: Vec<String>,
+    /// The `IPAMClaim` that has the addresses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) claim: Option<String>,
     pub(crate) mac: String,
     pub(crate) default: bool,
     gateways: Vec<String>,
@@ -134,6 +137,7 @@ fn rows(snapshot: &PodSnapshot, now: u64) -> Vec<Row> {
             network: status.name.clone(),
             interface: status.interface.clone(),
             addresses: status.ips.clone(),
+            claim: known.and_then(|one| one.claim.clone()),
             mac: status.mac.clone(),
             default: status.default,
             gateways: status.gateway.clone(),
@@ -152,6 +156,7 @@ fn rows(snapshot: &PodSnapshot, now: u64) -> Vec<Row> {
             network: one.network.clone(),
             interface: one.interface.clone(),
             addresses: one.addresses.clone(),
+            claim: one.claim.clone(),
             mac: String::new(),
             default: false,
             gateways: Vec::new(),
@@ -259,10 +264,12 @@ fn cells(row: &Row) -> Vec<String> {
     };
     let default = if row.default { " *" } else { "" };
     let note = row.note.map(|note| format!(" ({note})"));
+    let claim = row.claim.as_ref();
+    let claim = claim.map(|claim| format!(" (claim {claim})"));
     vec![
         format!("{}{default}{}", row.network, note.unwrap_or_default()),
         or_dash(row.interface.clone()),
-        or_dash(row.addresses.join(",")),
+        or_dash(row.addresses.join(",") + &claim.unwrap_or_default()),
         or_dash(row.mac.clone()),
         or_dash(row.plugins.join("+")),
         or_dash(row.age.clone()),

@@ -14,7 +14,7 @@ use super::{
     CommandContext,
     status::{failures, query},
 };
-use crate::state::pod_report;
+use crate::{host::ipam_service, state::pod_report};
 
 /// A pod as `namespace/name`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,9 +46,16 @@ pub fn run(context: &CommandContext, pod: &PodName) -> anyhow::Result<()> {
         Ok(config) => (config, None),
         Err(error) => (Config::parse(Map::new())?, Some(error_line(error.as_ref()))),
     };
-    let (containers, mut unread) =
+    let (mut containers, mut unread) =
         pod_report::containers(&root, &config.cni_dir, (namespace, name))
             .context("cannot read the node's state")?;
+    let claims = ipam_service::claims(&root, &config.cni_dir);
+    for container in &mut containers {
+        for one in &mut container.attachments {
+            let attachment = (container.id.clone(), one.interface.clone());
+            one.claim = claims.get(&attachment).cloned();
+        }
+    }
     unread.extend(broken);
     let problem = match query(context, api::PATH_READYZ) {
         Ok((200, _)) => None,

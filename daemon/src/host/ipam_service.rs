@@ -2,6 +2,7 @@
 //! `whereabouts`. What it decides is in the crate `ipam`; here are its socket, its requests to the API server and its threads.
 
 use std::{
+    collections::BTreeMap,
     io::{self, Read as _, Write as _},
     os::unix::net::{UnixListener, UnixStream},
     path::{Path, PathBuf},
@@ -14,7 +15,7 @@ use std::{
 };
 
 use ipam::{
-    claim,
+    claim::{self, Reference},
     guest::record::Records,
     object::{GROUP, KIND, NODE_LABEL, PATH, RESOURCE, VERSION},
     service::{
@@ -22,8 +23,8 @@ use ipam::{
         dispatch::Services,
         guest::{self, Guest, Objects},
     },
-    store::{BLOCKS, Store, is_over},
-    wire::{self, Answer, Ask},
+    store::{self, BLOCKS, Store, is_over},
+    wire::{self, Answer, Ask, Attachment},
 };
 use node::root::{Root, proc_path};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -81,6 +82,22 @@ impl Paths {
             }
         }
     }
+}
+
+/// Returns the names of claims that have addresses of this node's pods, by container and interface. Records that cannot be read have none.
+pub fn claims(seen: &Root, state_dir: &Path) -> BTreeMap<(String, String), String> {
+    let blocks = Paths::new(state_dir).records.join(BLOCKS);
+    let names = seen.list(&blocks).unwrap_or_default();
+    let records = names
+        .iter()
+        .filter_map(|name| seen.read(blocks.join(name), MAX_REQUEST).ok());
+    let uses = records.flat_map(|record| store::uses(&record));
+    let claimed = uses.filter(|one| !one.is_asked).filter_map(|one| {
+        let claim = Reference::parse(&one.owner)?;
+        let Attachment { container, ifname } = one.attachment;
+        Some(((container, ifname), claim.name))
+    });
+    claimed.collect()
 }
 
 /// The parts of the daemon that the service needs.
@@ -522,5 +539,33 @@ mod tests {
         let mut left = root.list(paths.records.join(BLOCKS)).unwrap();
         left.sort();
         assert_eq!(left, ["damaged.json", "ended.json"]);
+    }
+
+    #[test]
+    fn claims_of_pods_come_from_the_records() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path()).unwrap();
+        let state_dir = Path::new("/state");
+        assert_eq!(claims(&root, state_dir), BTreeMap::new());
+        let blocks = Paths::new(state_dir).records.join(BLOCKS);
+        let blocks = dir.path().join(blocks.strip_prefix("/").unwrap());
+        std::fs::create_dir_all(&blocks).unwrap();
+        let uses: Vec<_> = [
+            ("a", "claim/c-1/shop/web-0.lan.net1/p-1/a/net1", false),
+            ("b", "pod/p-2/b/net1", false),
+            ("c", "claim/c-3/shop/web-2.lan.net1/p-3/c/net1", true),
+        ]
+        .into_iter()
+        .map(|(container, owner, asked)| {
+            json!({"slot": 1, "owner": owner, "container": container, "ifname": "net1", "network": "lan", "since": 1,
+                "shared": true, "asked": asked, "pod": {"namespace": "shop", "name": "web-0", "uid": "p-1"}})
+        })
+        .collect();
+        let record = json!({"schema": 1, "boot": "b", "name": "10.0.0.0", "space": "", "first": "10.0.0.0", "held": null, "uses": uses, "ended": []});
+        std::fs::write(blocks.join("10.0.0.0.json"), record.to_string()).unwrap();
+        std::fs::write(blocks.join("damaged.json"), "{").unwrap();
+        let attachment = ("a".to_owned(), "net1".to_owned());
+        let expected = [(attachment, "web-0.lan.net1".to_owned())];
+        assert_eq!(claims(&root, state_dir), BTreeMap::from(expected));
     }
 }

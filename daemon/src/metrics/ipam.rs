@@ -1,7 +1,7 @@
 //! The metrics of the IPAM service.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -9,14 +9,12 @@ use ::ipam::service::{Counts, RangeCount};
 
 use super::{
     Metrics, outcome,
-    registry::{self, Counter, Family, Gauge, Histogram},
+    registry::{self, Counter, Family, Histogram},
 };
 
 #[derive(Debug)]
 pub(super) struct Ipam {
-    addresses: Family<0, Gauge>,
-    blocks: Family<0, Gauge>,
-    ranges: Mutex<Vec<RangeCount>>,
+    counts: Mutex<Counts>,
     requests: Family<2, Counter>,
     waits: Family<0, Histogram>,
     api_requests: Family<2, Counter>,
@@ -26,17 +24,7 @@ pub(super) struct Ipam {
 impl Default for Ipam {
     fn default() -> Self {
         let ipam = Self {
-            addresses: Family::new(
-                "multus_ipam_addresses",
-                "Addresses of multus-ipam that pods of this node have",
-                [],
-            ),
-            blocks: Family::new(
-                "multus_ipam_blocks",
-                "Blocks of addresses that this node holds",
-                [],
-            ),
-            ranges: Mutex::default(),
+            counts: Mutex::default(),
             requests: Family::new(
                 "multus_ipam_requests_total",
                 "Requests of the plugin multus-ipam",
@@ -67,16 +55,7 @@ impl Default for Ipam {
 impl Metrics {
     /// Sets what the node has of multus-ipam.
     pub fn set_ipam(&self, counts: Counts) {
-        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        let Ipam {
-            addresses,
-            blocks,
-            ranges,
-            ..
-        } = &self.ipam;
-        addresses.with([]).set(number(counts.addresses));
-        blocks.with([]).set(number(counts.held_blocks));
-        *ranges.lock().unwrap_or_else(PoisonError::into_inner) = counts.ranges;
+        *self.ipam.counts() = counts;
     }
 
     /// Counts a request of the plugin multus-ipam, which took so long to serve.
@@ -99,21 +78,39 @@ impl Metrics {
 }
 
 impl Ipam {
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn write(&self, out: &mut String) {
-        self.addresses.write(out);
-        self.blocks.write(out);
-        self.write_ranges(out);
+        self.write_counts(out);
         self.requests.write(out);
         self.waits.write(out);
         self.api_requests.write(out);
         self.conflicts.write(out);
     }
 
-    /// Appends the counts of ranges, whose numbers may have 128 bits.
-    fn write_ranges(&self, out: &mut String) {
-        let ranges = self.ranges.lock();
-        let ranges = ranges.unwrap_or_else(PoisonError::into_inner);
-        if ranges.is_empty() {
+    /// Appends what the node has. The numbers of ranges may have 128 bits.
+    fn write_counts(&self, out: &mut String) {
+        let counts = self.counts();
+        let name = "multus_ipam_addresses";
+        let help = "Addresses of multus-ipam that pods of this node have";
+        registry::head(out, name, help, "gauge");
+        for (network, count) in &counts.addresses {
+            let labels = registry::labels([("network", &**network)]);
+            registry::sample(out, name, &labels, count);
+        }
+        let name = "multus_ipam_blocks";
+        let help = "Blocks that this node holds, and shared ones of which its pods have addresses";
+        registry::head(out, name, help, "gauge");
+        for (mode, count) in [
+            ("node", counts.held_blocks),
+            ("shared", counts.shared_blocks),
+        ] {
+            let labels = registry::labels([("mode", mode)]);
+            registry::sample(out, name, &labels, count);
+        }
+        if counts.ranges.is_empty() {
             return;
         }
         let name = "multus_ipam_range_addresses";
@@ -124,7 +121,7 @@ impl Ipam {
             range,
             used,
             size,
-        } in &*ranges
+        } in &counts.ranges
         {
             for (state, count) in [("all", *size), ("used", *used as u128)] {
                 let labels = [("space", &**space), ("range", range), ("state", state)];

@@ -33,9 +33,9 @@ fn complete_text() -> String {
     metrics.set_dhcp_leases(2);
     metrics.dhcp_event("renewed");
     metrics.set_ipam(::ipam::service::Counts {
-        addresses: 5,
-        of_pools: 0,
+        addresses: [("lan".to_owned(), 5)].into(),
         held_blocks: 1,
+        shared_blocks: 2,
         ranges: vec![::ipam::service::RangeCount {
             space: "lab".to_owned(),
             range: "fd00::2-fd00::ffff:ffff:ffff:ffff".to_owned(),
@@ -96,8 +96,9 @@ fn all_metrics_are_in_the_text() {
         "multus_networks_abandoned_total 1\n",
         "multus_dhcp_leases 2\n",
         "multus_dhcp_lease_events_total{event=\"renewed\"} 1\n",
-        "multus_ipam_addresses 5\n",
-        "multus_ipam_blocks 1\n",
+        "multus_ipam_addresses{network=\"lan\"} 5\n",
+        "multus_ipam_blocks{mode=\"node\"} 1\n",
+        "multus_ipam_blocks{mode=\"shared\"} 2\n",
         r#"multus_ipam_range_addresses{space="lab",range="fd00::2-fd00::ffff:ffff:ffff:ffff",state="all"} 18446744073709551614"#,
         r#"multus_ipam_range_addresses{space="lab",range="fd00::2-fd00::ffff:ffff:ffff:ffff",state="used"} 4"#,
         "multus_ipam_requests_total{verb=\"add\",outcome=\"done\"} 1\n",

@@ -82,6 +82,7 @@ fn container(
                 .collect(),
             progress: step(delegate.progress, entry.is_some()),
             addresses: entry.map(addresses).unwrap_or_default(),
+            claim: None,
             since: since(delegate),
             device: delegate.requested.device_id.clone(),
         }

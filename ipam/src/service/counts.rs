@@ -16,13 +16,17 @@ use crate::wire::Attachment;
 /// What a node has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    pub addresses: usize,
-    /// Those among the addresses that are of blocks which pools have become.
-    pub of_pools: usize,
+    /// The number of addresses that pods of this node have of each network.
+    pub addresses: Addresses,
     pub held_blocks: usize,
+    /// The shared blocks of which pods of this node have addresses.
+    pub shared_blocks: usize,
     /// The lists of ranges of which pods of this node have asked for an address since the service started, in the order of space and range.
     pub ranges: Vec<RangeCount>,
 }
+
+/// Numbers of addresses by the name of their network.
+pub type Addresses = BTreeMap<String, usize>;
 
 /// A list of ranges, of which a pod gets one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,15 +91,18 @@ pub(super) struct Conflicts {
 }
 
 impl<A: Api> Service<A> {
-    /// Returns what the node has.
-    pub fn counts(&self) -> Counts {
+    /// Returns what the node has. Without `pools`, addresses of blocks that pools have become do not count.
+    pub fn counts(&self, pools: bool) -> Counts {
         let state = self.lock();
         let entries = state.entries.values();
         let uses = entries.clone().flat_map(|entry| &entry.uses);
+        let uses = uses.filter(|one| pools || one.pool.is_empty());
+        let is_held = |entry: &&Entry| entry.node.record.is_some();
+        let is_shared = |entry: &&Entry| entry.uses.iter().any(|one| one.is_shared);
         Counts {
-            addresses: uses.clone().count(),
-            of_pools: uses.filter(|one| !one.pool.is_empty()).count(),
-            held_blocks: entries.filter(|entry| entry.node.record.is_some()).count(),
+            addresses: by_network(uses.map(|one| (&one.network, 1))),
+            held_blocks: entries.clone().filter(is_held).count(),
+            shared_blocks: entries.filter(is_shared).count(),
             ranges: state
                 .lists
                 .counts(|space, list| used(space, list, &state.entries)),
@@ -106,6 +113,15 @@ impl<A: Api> Service<A> {
     pub fn take_conflicts(&self) -> u64 {
         std::mem::take(&mut self.lock().conflicts.new)
     }
+}
+
+/// Adds the numbers of each network.
+pub(super) fn by_network<'a>(numbers: impl Iterator<Item = (&'a String, usize)>) -> Addresses {
+    let mut addresses = Addresses::new();
+    for (network, number) in numbers {
+        *addresses.entry(network.clone()).or_default() += number;
+    }
+    addresses
 }
 
 impl State {

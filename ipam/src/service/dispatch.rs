@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::counts::by_network;
 use super::guest::{self, Guest, Objects};
 use super::{Api, Counts, Failure, RangeCount, Service, answer};
 use crate::wire::{Answer, Ask, Attachment};
@@ -93,9 +94,11 @@ impl<A: Api, O: Objects> Services<A, O> {
 
     /// Returns what the node has.
     pub fn counts(&self) -> Counts {
-        let mut counts = self.blocks.counts();
+        let mut counts = self.blocks.counts(self.guest.is_none());
         if let Some(guest) = &self.guest {
-            counts.addresses = counts.addresses - counts.of_pools + guest.count();
+            let of_pools = guest.addresses();
+            let all = counts.addresses.iter().chain(&of_pools);
+            counts.addresses = by_network(all.map(|(network, number)| (network, *number)));
             for range in guest.ranges() {
                 // Of a range that is in blocks, the guest knows the addresses that came with its pool, too.
                 let is_same = |one: &&mut RangeCount| {

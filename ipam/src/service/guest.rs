@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 
 use super::choice::hash;
-use super::counts::{Lists, RangeCount};
+use super::counts::{Addresses, Lists, RangeCount, by_network};
 use super::{ApiError, Failure, Times};
 use crate::guest::pool::{ADOPTED, NEW, STAMP};
 use crate::guest::record::{Record, Records, State as Progress, Use};
@@ -954,11 +954,11 @@ impl<A: Objects> Guest<A> {
     }
 
     /// Returns how many addresses pods of this node have of pools, also where these are in blocks.
-    pub fn count(&self) -> usize {
+    pub fn addresses(&self) -> Addresses {
         let state = self.lock();
         let given = state.entries.values().map(|entry| &entry.record);
         let given = given.filter(|record| record.state == Progress::Given);
-        given.map(|record| record.uses.len()).sum()
+        by_network(given.map(|record| (&record.network, record.uses.len())))
     }
 
     /// Returns the ranges of which pods of this node have asked for an address since the service started.

@@ -26,7 +26,7 @@ fn full_answer() -> Value {
             {"network": "cbr0", "interface": "eth0", "plugins": ["flannel", "portmap"], "progress": "attached",
              "addresses": ["10.42.0.5/24"], "since": NOW - 7200},
             {"network": "shop/storage", "interface": "net1", "plugins": ["bridge"], "progress": "attached",
-             "addresses": ["10.20.0.5/24"], "since": NOW - 90},
+             "addresses": ["10.20.0.5/24"], "claim": "cart.storage.net1", "since": NOW - 90},
         ]},
     ]);
     answer
@@ -46,9 +46,9 @@ fn plugins_and_times_come_from_the_daemons_answer() {
     let report = check(
         &fixture,
         "shop/cart on node-a, Running\n\n\
-         NETWORK        INTERFACE   ADDRESSES           MAC                 PLUGIN            AGE\n\
-         cbr0 *         eth0        10.42.0.5           02:00:00:00:00:01   flannel+portmap   120m\n\
-         shop/storage   net1        10.20.0.5,fd00::5   02:00:00:00:00:02   bridge            90s\n",
+         NETWORK        INTERFACE   ADDRESSES                                     MAC                 PLUGIN            AGE\n\
+         cbr0 *         eth0        10.42.0.5                                     02:00:00:00:00:01   flannel+portmap   120m\n\
+         shop/storage   net1        10.20.0.5,fd00::5 (claim cart.storage.net1)   02:00:00:00:00:02   bridge            90s\n",
     );
     assert_eq!(report.networks[0].gateways, ["10.42.0.1"]);
     let json = serde_json::to_value(&report).unwrap();

@@ -101,7 +101,7 @@ fn failure_hint(cause: FailureCause) -> &'static str {
             "one of the common plugins is installed by the chart unless cniplugins leaves it out; put any other in one of these directories of the node or in its /var/lib/multus/bin, or choose another type in the definition"
         }
         FailureCause::AddressesExhausted => {
-            "enlarge the range of the definition's ipam, or delete pods that use it; the daemon's next start frees addresses of deleted pods"
+            "enlarge the range of the definition's ipam, or delete pods that use it; the daemon's next start frees addresses of deleted pods, and `kubectl multus ipam` shows who has those of multus-ipam"
         }
         FailureCause::AddressTaken => "choose another address, or delete the pod that holds it",
         FailureCause::AddressOutOfRange => {
@@ -149,6 +149,7 @@ fn failure_hint(cause: FailureCause) -> &'static str {
         | FailureCause::NamespaceIsolation
         | FailureCause::NetworksConflict
         | FailureCause::DeviceMissing
+        | FailureCause::ClaimUnusable
         | FailureCause::PluginNotAllowed => "",
     }
 }

@@ -132,14 +132,8 @@ impl Server {
             }
             (["apis", object::GROUP, _, object::RESOURCE], true) => {
                 let blocks: Vec<_> = self.blocks().values().cloned().collect();
-                self.list(
-                    &request,
-                    (
-                        &format!("{}/{}", object::GROUP, object::VERSION),
-                        object::KIND,
-                    ),
-                    &blocks,
-                )
+                let version = format!("{}/{}", object::GROUP, object::VERSION);
+                self.list(&request, (&version, object::KIND), &blocks)
             }
             (["apis", object::GROUP, _, object::RESOURCE, name @ ..], false) => {
                 self.write_block(name.first().copied(), &drain(body).await)
@@ -205,9 +199,10 @@ impl Server {
                 };
                 for step in body.as_array().into_iter().flatten() {
                     let path = step["path"].as_str().unwrap_or_default();
-                    match block.pointer_mut(path) {
-                        Some(place) if step["op"] != "test" => *place = step["value"].clone(),
-                        _ => {}
+                    if step["op"] != "test"
+                        && let Some(place) = block.pointer_mut(path)
+                    {
+                        *place = step["value"].clone();
                     }
                 }
                 block

@@ -68,8 +68,12 @@ impl DistroCluster {
                 self.all_free()?;
                 Ok(has_selectors)
             })?;
+        let kubectl = KubectlPlugin::new(env, &self.server().node, self.server().distro.kubeconfig);
         report.check("the pod of a StatefulSet has its address again", || {
-            self.sticky_pod()
+            self.sticky_pod(&kubectl)
+        })?;
+        report.check("why names a claim that does not exist", || {
+            self.missing_claim(&kubectl)
         })?;
         let selected = "a pod gets the selector of its definition, and waits for the node that has the network";
         if has_selectors {
@@ -112,7 +116,7 @@ impl DistroCluster {
     }
 
     /// Deletes the pod of a `StatefulSet`, which gets its address again, and then the set, whose claim goes with it.
-    fn sticky_pod(&self) -> anyhow::Result<()> {
+    fn sticky_pod(&self, kubectl: &KubectlPlugin<'_>) -> anyhow::Result<()> {
         let kept = json!({
             "cniVersion": "1.0.0", "type": "macvlan", "master": "eth0", "mode": "bridge",
             "ipam": {"type": "multus-ipam", "subnet": "10.88.0.0/24", "sticky": "owner"},
@@ -154,8 +158,24 @@ impl DistroCluster {
             claims["items"][0]["metadata"]["name"] == "web-0.kept.net1",
             "{claims}"
         );
+        let (_, status) = kubectl.json(&["status", "web-0"], "")?;
+        let mut networks = status["networks"].as_array().into_iter().flatten();
+        let is_named = networks.any(|one| one["claim"] == "web-0.kept.net1");
+        ensure!(is_named, "{status}");
         self.kubectl(&["delete", "statefulset", "web"])?;
         self.all_free()
+    }
+
+    fn missing_claim(&self, kubectl: &KubectlPlugin<'_>) -> anyhow::Result<()> {
+        let networks = r#"[{"name": "lan", "ipam-claim-reference": "nobody"}]"#;
+        self.apply(&[objects::unbound_pod("claimant", Some(networks))])?;
+        sh::until(60, "why knows the cause", || {
+            let (_, why) = kubectl.json(&["why", "claimant"], "")?;
+            let is_known = why["cause"] == "claim-unusable" && why.to_string().contains("nobody");
+            ensure!(is_known, "{why}");
+            Ok(())
+        })?;
+        self.delete(&["claimant".to_owned()])
     }
 
     fn all_free(&self) -> anyhow::Result<()> {

@@ -230,6 +230,16 @@ fn foreign_errors_are_recognised_by_their_texts() {
             "enlarge",
         ),
         (
+            "network shop/storage: 10.30.0.0/28 has no free address: 13 in use",
+            FailureCause::AddressesExhausted,
+            "kubectl multus ipam",
+        ),
+        (
+            "cannot reach the API server: connection refused",
+            FailureCause::DaemonNotReady,
+            "log",
+        ),
+        (
             "failed to lookup master \"eth7\": Link not found",
             FailureCause::MasterMissing,
             "ip link",
