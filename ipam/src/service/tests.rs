@@ -884,6 +884,11 @@ fn block_of_a_node_that_is_gone_is_taken_when_nothing_is_left_of_it() {
     );
     let of_b = fill(&b, "b");
     assert_eq!(of_b, 258, "what the node has left, held and shared");
+    let objects = server.objects.lock().unwrap();
+    let held = objects.values().filter(|one| one["spec"]["mode"] == "node");
+    let turns: Vec<_> = held.map(|one| &one["spec"]["turn"]).collect();
+    assert!(!turns.is_empty());
+    assert!(turns.iter().all(|turn| **turn == 2), "{turns:?}");
 }
 
 #[test]
