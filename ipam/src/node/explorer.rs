@@ -1039,3 +1039,27 @@ fn no_short_history_of_a_larger_cluster_gives_an_address_twice() {
     let (states, _, is_violated) = explore(LARGER, None);
     assert!(!is_violated && states > LARGER.states, "{states} states");
 }
+
+/// Nobody would share the block else: a request under the record's turn is refused each time.
+#[test]
+fn turn_that_was_raised_without_an_answer_is_raised_again_before_the_block_is_shared() {
+    let mut node = Node::new("a", 1);
+    node.record = Some(super::Record {
+        uid: "u",
+        turn: 1,
+        frozen: true,
+        confirmed: true,
+        pods: vec![None],
+    });
+    let block = Block {
+        uid: "u",
+        turn: 2,
+        mode: Mode::Node("a"),
+        is_deleted: false,
+    };
+    node.read(Some(&block));
+    assert_eq!(node.share(), None);
+    let request = node.confirm(&block).unwrap();
+    let holder = "a";
+    assert_eq!(request.change, Change::Hold { holder, turn: 3 });
+}
