@@ -82,6 +82,11 @@ pub(crate) enum AddressFault {
         gateway: IpAddr,
         network: String,
     },
+    /// A pod has an address of before the definition was changed.
+    #[error(
+        "{pod} has {address}, which the definition does not give any more: it keeps it until it ends; delete the pod to give it another one"
+    )]
+    Outside { pod: String, address: String },
     /// There are more requests than addresses.
     #[error(
         "{subnets} has {count} for pods, and {requested} are requested, {most} of them by {pod}: enlarge the range, or run fewer pods"
@@ -165,6 +170,7 @@ pub(crate) fn faults<'a>(
     let found = counted.chain(off).chain(unkept);
     found
         .chain(contradictions(&shared))
+        .chain(outside(&shared, &uses))
         .chain(too_few(&shared, &uses))
         .collect()
 }
@@ -300,6 +306,33 @@ fn contradiction(range: &ipam::Range, other: &ipam::Range, network: &str) -> Opt
         gateway,
         network,
     })
+}
+
+/// Returns the addresses of pods that no definition of their network gives.
+fn outside(shared: &[Shared<'_>], uses: &Uses<'_>) -> Vec<(NetworkName, AddressFault)> {
+    let mut found = Vec::new();
+    let mut names: Vec<_> = shared.iter().map(|one| one.name).collect();
+    names.dedup();
+    for name in names {
+        let gives = |address: &IpAddr| {
+            let mut all = shared.iter().filter(|one| one.name == name);
+            all.any(|one| {
+                let mut ranges = one.definition.lists.iter().flatten();
+                ranges.any(|range| range.contains(*address))
+            })
+        };
+        let network = format!("{}/{}", name.0, name.1);
+        for Use { pod, .. } in uses.get(name).into_iter().flatten() {
+            let of_network = pod.status.iter().filter(|one| one.name == network);
+            let addresses = of_network.flat_map(|one| &one.ips);
+            let mut parsed = addresses.filter_map(|text| text.parse().ok());
+            if let Some(address) = parsed.find(|address| !gives(address)) {
+                let (pod, address) = (pod.title(), address.to_string());
+                found.push((name.clone(), AddressFault::Outside { pod, address }));
+            }
+        }
+    }
+    found
 }
 
 /// Returns the lists of ranges with fewer addresses than the pods of all definitions with this list request.

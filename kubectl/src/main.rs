@@ -7,6 +7,7 @@ mod cluster_health;
 mod diagnostic;
 mod lint;
 mod manifest;
+mod network_status;
 mod networks;
 mod node_daemon;
 mod object;

@@ -6,7 +6,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plan::{Devices, NETWORKS_ANNOTATION, Nad, POD_ANNOTATIONS, PodView, objects};
 use serde_json::{Map, Value, json};
 
-use crate::suggest;
+use crate::{
+    network_status::{self, NetworkStatus},
+    suggest,
+};
 
 /// The API group of definitions.
 const GROUP: &str = "k8s.cni.cncf.io";
@@ -56,6 +59,8 @@ pub(crate) struct Pod {
     pub(crate) replicas: u64,
     /// The only node that it can be on; empty when the scheduler chooses.
     pub(crate) node: String,
+    /// What its networks have; empty for a template, and where that cannot be read.
+    pub(crate) status: Vec<NetworkStatus>,
     /// Kind and name of a pod's owner, such as `ReplicaSet cart-5d9`.
     pub(crate) owner: Option<String>,
 }
@@ -200,6 +205,10 @@ pub(crate) fn pod(object: &Value, namespace: &str) -> Result<Pod, String> {
         devices: devices(spec),
         replicas: 1,
         node: node(spec),
+        status: network_status::of(object)
+            .ok()
+            .flatten()
+            .unwrap_or_default(),
         owner: owner(object),
     })
 }

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
-use plan::{netconf::Netconf, network_status};
-use serde::Deserialize;
+use plan::netconf::Netconf;
 use serde_json::Value;
 
-use crate::{object, validate};
+use crate::{
+    network_status::{self, NetworkStatus},
+    object, validate,
+};
 
 /// A pod of the cluster, its status included.
 #[derive(Debug, Default, Clone)]
@@ -30,18 +32,6 @@ pub(crate) struct PodState {
     pub(crate) status: Option<Vec<NetworkStatus>>,
 }
 
-/// One entry of the network status annotation.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub(crate) struct NetworkStatus {
-    pub(crate) name: String,
-    pub(crate) interface: String,
-    pub(crate) ips: Vec<String>,
-    pub(crate) mac: String,
-    pub(crate) default: bool,
-    pub(crate) gateway: Vec<String>,
-}
-
 impl PodState {
     /// Reads a pod's object; fails when metadata or network status cannot be parsed.
     pub(crate) fn read(object: &Value) -> Result<Self, String> {
@@ -57,7 +47,7 @@ impl PodState {
             unscheduled: unscheduled(object),
             started: seconds(&text("/status/startTime")),
             waiting: waiting(object),
-            status: status(object)?,
+            status: network_status::of(object)?,
         })
     }
 
@@ -107,18 +97,6 @@ pub(crate) fn without<'a>(
         _ => true,
     };
     names.into_iter().filter(is_missing).collect()
-}
-
-/// Returns the entries of a pod's network status; `None` without the annotation.
-pub(crate) fn status(object: &Value) -> Result<Option<Vec<NetworkStatus>>, String> {
-    let annotation = object
-        .pointer("/metadata/annotations")
-        .and_then(|annotations| annotations.get(network_status::ANNOTATION))
-        .and_then(Value::as_str);
-    annotation
-        .map(serde_json::from_str)
-        .transpose()
-        .map_err(|error| format!("the pod's network status cannot be read: {error}"))
 }
 
 /// Parses a time of RFC 3339 into seconds since 1970.

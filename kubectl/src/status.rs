@@ -11,9 +11,10 @@ use serde::Serialize;
 use crate::{
     CommandStatus, Output,
     cluster::Event,
+    network_status::NetworkStatus,
     node_daemon::DaemonReply,
     pod_snapshot::PodSnapshot,
-    pod_state::{NetworkStatus, PodState},
+    pod_state::PodState,
     table::{age, table},
     validate::KnownDefinitions,
 };

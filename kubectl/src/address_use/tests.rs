@@ -284,6 +284,28 @@ fn no_pod_gets_the_gateway_of_another_definition() {
 }
 
 #[test]
+fn pods_of_a_changed_definition_keep_addresses_that_it_does_not_give() {
+    let lan = nad(
+        "lan",
+        "macvlan",
+        &json!({"type": "multus-ipam", "subnet": "10.40.0.0/24", "exclude": ["10.40.0.0/28"]}),
+    );
+    let with = |address: &str| {
+        let mut pod = pod("web", "lan", "a");
+        let status = json!([{"name": "cbr0", "ips": ["10.42.0.5"]}, {"name": "shop/lan", "interface": "net1", "ips": [address]}]);
+        pod["metadata"]["annotations"][plan::network_status::ANNOTATION] =
+            status.to_string().into();
+        pod
+    };
+    check(&[lan.clone(), with("10.40.0.16")], &[]);
+    for address in ["10.40.0.9", "10.41.0.9"] {
+        let text =
+            format!("warning: Pod shop/web has {address}, which the definition does not give");
+        check(&[lan.clone(), with(address)], &[("lan", &[&text])]);
+    }
+}
+
+#[test]
 fn a_range_has_an_address_for_each_pod() {
     // 13 addresses: network, broadcast and gateway addresses are not given.
     let few = shared("few", json!({"subnet": "10.30.0.0/28"}));

@@ -9,10 +9,7 @@ use ipam::{AddressBlock, Mode, ObjectError, Range, Slot, object::SlotPod, range:
 use plan::netconf::Netconf;
 use serde_json::Value;
 
-use crate::{
-    pod_state::{NetworkStatus, PodState},
-    validate,
-};
+use crate::{network_status::NetworkStatus, pod_state::PodState, validate};
 
 /// The plugin whose addresses are in blocks.
 const OWN: &str = "multus-ipam";

@@ -6,8 +6,8 @@ use plan::placement::Taint;
 use serde_json::{Map, Value};
 
 use crate::{
+    network_status,
     object::{self, Definition, Object},
-    pod_state,
     validate::KnownDefinitions,
 };
 
@@ -186,7 +186,7 @@ impl ClusterSnapshot {
 }
 
 fn attached(document: &Value) -> Option<Vec<String>> {
-    let status = pod_state::status(document).ok().flatten()?;
+    let status = network_status::of(document).ok().flatten()?;
     let additional = status.into_iter().filter(|one| !one.default);
     Some(additional.map(|one| one.name).collect())
 }
