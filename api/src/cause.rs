@@ -199,7 +199,9 @@ const FOREIGN_TEXTS: &[(Cause, &[&str])] = &[
     (
         Cause::AddressTaken,
         &[
-            "is in use by",
+            "is in use by pod ",
+            "is in use by claim/",
+            "is in use by node ",
             "is not available in range set",
             "has already been allocated",
             "address already in use",

@@ -1,5 +1,6 @@
 //! One pod with every kind of failure.
 
+use ipam::claim::ClaimError;
 use plan::{NETWORKS_ANNOTATION, network_status};
 use serde_json::{Value, json};
 
@@ -235,6 +236,16 @@ fn foreign_errors_are_recognised_by_their_texts() {
             "kubectl multus ipam",
         ),
         (
+            "network lan: 10.30.0.9 is in use by pod shop/web-0 on node b",
+            FailureCause::AddressTaken,
+            "choose another",
+        ),
+        (
+            "10.31.0.9 is not an address that the network gives from 10.30.0.0/25: choose another one",
+            FailureCause::AddressOutOfRange,
+            "choose an address",
+        ),
+        (
             "cannot reach the API server: connection refused",
             FailureCause::DaemonNotReady,
             "log",
@@ -266,6 +277,33 @@ fn foreign_errors_are_recognised_by_their_texts() {
         check(&fixture, cause, &[text, hint]);
         fixture.refused();
         check(&fixture, cause, &[text, hint]);
+    }
+}
+
+#[test]
+fn errors_of_claims_are_recognised() {
+    let name = || "shop/web".to_owned();
+    for error in [
+        ClaimError::Missing(name()),
+        ClaimError::Deleted(name()),
+        ClaimError::Network {
+            name: name(),
+            network: "lan".to_owned(),
+            asked: "wan".to_owned(),
+        },
+        ClaimError::Address {
+            name: name(),
+            text: "x".to_owned(),
+        },
+        ClaimError::Unreadable(name()),
+        ClaimError::InUse {
+            name: name(),
+            pods: "pod shop/a".to_owned(),
+        },
+        ClaimError::WithAddresses,
+    ] {
+        let cause = FailureCause::from_foreign_text(&error.to_string());
+        assert_eq!(cause, FailureCause::ClaimUnusable, "{error}");
     }
 }
 
