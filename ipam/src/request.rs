@@ -585,6 +585,22 @@ mod tests {
     }
 
     #[test]
+    fn slot_is_freed_only_with_its_owner() {
+        let mut slots = vec![json!({"owner": ""}); 32];
+        slots[5]["owner"] = "claim/c/shop/web".into();
+        let spec = json!({"schema": 1, "space": "", "first": "10.20.3.0", "turn": 2, "mode": "shared", "slots": slots});
+        let block = stored(json!({"metadata": {"name": "10.20.3.0"}, "spec": spec}));
+        let expected = json!([
+            test("/metadata/uid", "block"),
+            test("/spec/mode", "shared"),
+            test("/spec/slots/5/owner", "claim/c/shop/web"),
+            replace("/spec/slots/5", free_slot()),
+        ]);
+        assert_eq!(free(&block, 5), Some(expected));
+        assert_eq!(free(&block, 32), None);
+    }
+
+    #[test]
     fn wish_is_written_once_for_each_node() {
         let spec = json!({"schema": 1, "space": "", "first": "10.20.3.0", "turn": 2, "mode": "node", "wanted": ["b", "c"],
             "holder": {"node": "x", "uid": "1", "incarnation": "i", "boot": "o"}});
