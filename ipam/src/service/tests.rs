@@ -1601,6 +1601,16 @@ fn copy_dir(from: &Path, to: &Path) {
     fs::copy(from.join("identity.json"), to.join("identity.json")).unwrap();
 }
 
+/// Starts a machine after a power cut, perhaps with an older disk or a new one.
+fn boot_with_a_disk(machine: &mut Machine, older: Option<tempfile::TempDir>, dice: &mut Dice) {
+    match (older, dice.roll(4)) {
+        (Some(older), 0 | 1) => copy_dir(older.path(), machine.dir.path()),
+        (_, 2) => std::fs::remove_dir_all(machine.dir.path()).unwrap(),
+        _ => {}
+    }
+    machine.boot();
+}
+
 /// Network and address, with machine and pod.
 type Uses = BTreeMap<(usize, String), (usize, String)>;
 
@@ -1684,13 +1694,7 @@ fn random_history(seed: u64, nodes: usize, steps: u32) -> usize {
             16 => {
                 uses.retain(|_, (on, _)| *on != at);
                 claims.end_all(at);
-                match (&disks[at], dice.roll(4)) {
-                    (Some(older), 0 | 1) => copy_dir(older.path(), machines[at].dir.path()),
-                    (_, 2) => std::fs::remove_dir_all(machines[at].dir.path()).unwrap(),
-                    _ => {}
-                }
-                machines[at].boot();
-                disks[at] = None;
+                boot_with_a_disk(&mut machines[at], disks[at].take(), &mut dice);
             }
             19 => {
                 let disk = disk();
