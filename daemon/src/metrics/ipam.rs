@@ -94,10 +94,11 @@ impl Ipam {
     fn write_counts(&self, out: &mut String) {
         let counts = self.counts();
         let name = "multus_ipam_addresses";
-        let help = "Addresses of multus-ipam that pods of this node have";
+        let help =
+            "Addresses of multus-ipam that pods of this node have, or that have no answer yet";
         registry::head(out, name, help, "gauge");
-        for (network, count) in &counts.addresses {
-            let labels = registry::labels([("network", &**network)]);
+        for ((network, progress), count) in &counts.addresses {
+            let labels = registry::labels([("network", &**network), ("state", progress.word())]);
             registry::sample(out, name, &labels, count);
         }
         let name = "multus_ipam_blocks";

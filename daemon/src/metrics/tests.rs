@@ -5,6 +5,7 @@ mod exposition;
 
 use std::time::Duration;
 
+use ::ipam::service::Progress;
 use node::dirs::{CniDirs, Source};
 
 use super::snapshot::{NodeValues, Process};
@@ -33,7 +34,11 @@ fn complete_text() -> String {
     metrics.set_dhcp_leases(2);
     metrics.dhcp_event("renewed");
     metrics.set_ipam(::ipam::service::Counts {
-        addresses: [("lan".to_owned(), 5)].into(),
+        addresses: [
+            (("lan".to_owned(), Progress::Asked), 1),
+            (("lan".to_owned(), Progress::Given), 5),
+        ]
+        .into(),
         held_blocks: 1,
         shared_blocks: 2,
         ranges: vec![::ipam::service::RangeCount {
@@ -96,7 +101,8 @@ fn all_metrics_are_in_the_text() {
         "multus_networks_abandoned_total 1\n",
         "multus_dhcp_leases 2\n",
         "multus_dhcp_lease_events_total{event=\"renewed\"} 1\n",
-        "multus_ipam_addresses{network=\"lan\"} 5\n",
+        "multus_ipam_addresses{network=\"lan\",state=\"asked\"} 1\n",
+        "multus_ipam_addresses{network=\"lan\",state=\"given\"} 5\n",
         "multus_ipam_blocks{mode=\"node\"} 1\n",
         "multus_ipam_blocks{mode=\"shared\"} 2\n",
         r#"multus_ipam_range_addresses{space="lab",range="fd00::2-fd00::ffff:ffff:ffff:ffff",state="all"} 18446744073709551614"#,

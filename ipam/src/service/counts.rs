@@ -16,7 +16,6 @@ use crate::wire::Attachment;
 /// What a node has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// The number of addresses that pods of this node have of each network.
     pub addresses: Addresses,
     pub held_blocks: usize,
     /// The shared blocks of which pods of this node have addresses.
@@ -26,7 +25,25 @@ pub struct Counts {
 }
 
 /// Numbers of addresses by the name of their network.
-pub type Addresses = BTreeMap<String, usize>;
+pub type Addresses = BTreeMap<(String, Progress), usize>;
+
+/// What a pod of this node has of an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Progress {
+    /// The request for it has no answer yet.
+    Asked,
+    Given,
+}
+
+impl Progress {
+    /// Returns the word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Asked => "asked",
+            Self::Given => "given",
+        }
+    }
+}
 
 /// A list of ranges, of which a pod gets one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,10 +114,17 @@ impl<A: Api> Service<A> {
         let entries = state.entries.values();
         let uses = entries.clone().flat_map(|entry| &entry.uses);
         let uses = uses.filter(|one| pools || one.pool.is_empty());
+        let progress = |one: &Use| {
+            if one.is_asked {
+                Progress::Asked
+            } else {
+                Progress::Given
+            }
+        };
         let is_held = |entry: &&Entry| entry.node.record.is_some();
         let is_shared = |entry: &&Entry| entry.uses.iter().any(|one| one.is_shared);
         Counts {
-            addresses: by_network(uses.map(|one| (&one.network, 1))),
+            addresses: by_network(uses.map(|one| (&one.network, progress(one), 1))),
             held_blocks: entries.clone().filter(is_held).count(),
             shared_blocks: entries.filter(is_shared).count(),
             ranges: state
@@ -116,10 +140,12 @@ impl<A: Api> Service<A> {
 }
 
 /// Adds the numbers of each network.
-pub(super) fn by_network<'a>(numbers: impl Iterator<Item = (&'a String, usize)>) -> Addresses {
+pub(super) fn by_network<'a>(
+    numbers: impl Iterator<Item = (&'a String, Progress, usize)>,
+) -> Addresses {
     let mut addresses = Addresses::new();
-    for (network, number) in numbers {
-        *addresses.entry(network.clone()).or_default() += number;
+    for (network, progress, number) in numbers {
+        *addresses.entry((network.clone(), progress)).or_default() += number;
     }
     addresses
 }

@@ -98,7 +98,8 @@ impl<A: Api, O: Objects> Services<A, O> {
         if let Some(guest) = &self.guest {
             let of_pools = guest.addresses();
             let all = counts.addresses.iter().chain(&of_pools);
-            counts.addresses = by_network(all.map(|(network, number)| (network, *number)));
+            counts.addresses =
+                by_network(all.map(|((network, progress), number)| (network, *progress, *number)));
             for range in guest.ranges() {
                 // Of a range that is in blocks, the guest knows the addresses that came with its pool, too.
                 let is_same = |one: &&mut RangeCount| {

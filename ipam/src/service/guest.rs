@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 
 use super::choice::hash;
-use super::counts::{Addresses, Lists, RangeCount, by_network};
+use super::counts::{self, Addresses, Lists, RangeCount, by_network};
 use super::{ApiError, Failure, Times};
 use crate::guest::pool::{ADOPTED, NEW, STAMP};
 use crate::guest::record::{Record, Records, State as Progress, Use};
@@ -953,12 +953,18 @@ impl<A: Objects> Guest<A> {
         entry.is_some_and(|entry| entry.record.state == Progress::Given)
     }
 
-    /// Returns how many addresses pods of this node have of pools, also where these are in blocks.
+    /// Returns how many addresses pods of this node have of pools or have asked for, also where these are in blocks.
     pub fn addresses(&self) -> Addresses {
         let state = self.lock();
-        let given = state.entries.values().map(|entry| &entry.record);
-        let given = given.filter(|record| record.state == Progress::Given);
-        by_network(given.map(|record| (&record.network, record.uses.len())))
+        let records = state.entries.values().map(|entry| &entry.record);
+        by_network(records.filter_map(|record| {
+            let progress = match record.state {
+                Progress::Asked => counts::Progress::Asked,
+                Progress::Given => counts::Progress::Given,
+                Progress::Ended => return None,
+            };
+            Some((&record.network, progress, record.uses.len()))
+        }))
     }
 
     /// Returns the ranges of which pods of this node have asked for an address since the service started.

@@ -1521,7 +1521,8 @@ fn del_ends_an_add_that_is_under_way() {
     thread::scope(|scope| {
         // The server answers when its lock is free.
         let add = scope.spawn(|| a.add("2", &lan));
-        while !a.service.lock().active.contains_key(&attachment("2")) {
+        let asked = ("lan".to_owned(), Progress::Asked);
+        while a.service.counts(true).addresses.get(&asked) != Some(&1) {
             thread::yield_now();
         }
         scope.spawn(|| a.del("2"));
