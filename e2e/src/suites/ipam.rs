@@ -247,7 +247,7 @@ fn addresses(fleet: &Fleet, report: &mut Report) -> Result<(), CheckFailed> {
     })?;
     report.check("a chosen address is one pod's", || claims::chosen(fleet))?;
     report.check(
-        "a claim keeps its address from node to node until it is deleted",
+        "a claim keeps its address while its machine moves 100 times, until it is deleted",
         || claims::life(fleet),
     )?;
     report.check("a stateful pod has its address again", || {

@@ -16,6 +16,8 @@ use super::{
 use crate::{control_plane::objects, sh, suites::faults::random::Random};
 
 const NAMESPACE: &str = "default";
+/// So often a machine moves while nothing fails.
+const MIGRATIONS: usize = 100;
 /// The machines that move while everything fails.
 pub(super) const MACHINES: usize = 4;
 
@@ -96,7 +98,7 @@ pub(super) fn chosen(fleet: &Fleet) -> anyhow::Result<()> {
     other.plugin("DEL", "second", &config).map(drop)
 }
 
-/// A claim keeps its address from node to node, and its slot is free when it is deleted.
+/// A claim keeps its address while its machine moves from node to node, and its slot is free when it is deleted.
 pub(super) fn life(fleet: &Fleet) -> anyhow::Result<()> {
     let [one, other, third, ..] = &fleet.members[..] else {
         anyhow::bail!("the fleet has nodes")
@@ -125,7 +127,20 @@ pub(super) fn life(fleet: &Fleet) -> anyhow::Result<()> {
         "its address is used by default/source on n1 and default/target on n2",
     )?;
     one.plugin("DEL", "source", &config)?;
-    other.del("target")?;
+    let (mut source, mut pod) = (other, "target".to_owned());
+    for (number, target) in (1..MIGRATIONS).zip([third, one, other].into_iter().cycle()) {
+        let next = format!("target-{number}");
+        let found = sh::until(30, "the former source is gone", || {
+            add_claimed(target, &next, "vm", &large())
+        })?;
+        ensure!(
+            found == address,
+            "move {number}: {found} instead of {address}"
+        );
+        source.del(&pod)?;
+        (source, pod) = (target, next);
+    }
+    source.del(&pod)?;
     sh::until(30, "no pod has the address of the claim", || {
         let slots = slots(fleet)?;
         let [slot] = &slots[..] else {
