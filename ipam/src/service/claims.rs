@@ -43,6 +43,10 @@ impl State {
             let others: Vec<&SlotPod> = usage.others(slot).collect();
             let is_twice = others.iter().any(|pod| is_same_pod(pod, usage));
             if is_twice || others.len() >= MOST_PODS {
+                // A pod that this node knows of has perhaps ended on another one since.
+                if take.read.insert(name.clone()) {
+                    return Some(Step::Read(name));
+                }
                 let entry = self.entries.get(&name);
                 let has_ended = entry.is_some_and(|entry| !entry.ended.is_empty());
                 if has_ended && !std::mem::replace(&mut take.has_swept, true) {

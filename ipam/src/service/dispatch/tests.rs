@@ -550,6 +550,33 @@ fn two_runs_at_the_same_time_leave_no_pool_open_beside_one_in_blocks() {
 }
 
 #[test]
+fn run_does_not_take_over_from_those_that_began_later() {
+    for reads in 0..4 {
+        let moved = Moved::new();
+        let world = &moved.world;
+        moved.add("a", &range()).unwrap();
+        let namespace = || ready(mover::Cluster::namespace(world, "kube-system")).unwrap();
+        let began_at = namespace().version;
+        let turns = turns::Turns::new(1);
+        thread::scope(|scope| {
+            let _end = turns.until_dropped();
+            turns.start(scope, 0, || moved.adopt());
+            turns.next();
+            (0..reads).for_each(|_| turns.go(0, Fate::Made));
+            assert_eq!(turns.next(), [Next::Read]);
+            moved.adopt();
+            moved.give_back();
+            // What it has read is of before these two, so it begins again before it changes anything.
+            while turns.next() != [Next::Nothing] {
+                assert_ne!(namespace().run, began_at);
+                turns.go(0, Fate::Made);
+            }
+        });
+        assert_eq!(world.owners(), ["pool/a/net1"]);
+    }
+}
+
+#[test]
 fn run_begins_again_when_an_ended_one_has_changed_what_it_has_read() {
     let moved = Moved::new();
     let world = &moved.world;

@@ -267,6 +267,20 @@ fn claim_keeps_its_address_from_pod_to_pod_until_it_is_deleted() {
 }
 
 #[test]
+fn node_that_refused_a_third_pod_gives_it_the_address_once_another_one_has_ended() {
+    let server = Server::with_nodes(&["a", "b", "c"]);
+    let [a, b, c] = ["a", "b", "c"].map(|name| Machine::new(&server, name));
+    let lan = ipam("10.30.0.0/28");
+    server.claim_for("vm", &[]);
+    let addresses = a.add_claimed("1", "vm", &lan).unwrap();
+    assert_eq!(b.add_claimed("2", "vm", &lan).unwrap(), addresses);
+    c.add_claimed("3", "vm", &lan).unwrap_err();
+    a.del("1");
+    a.work();
+    assert_eq!(c.add_claimed("3", "vm", &lan).unwrap(), addresses);
+}
+
+#[test]
 fn slot_of_a_claim_is_freed_when_the_claim_goes_later() {
     let server = Server::with_nodes(&["a"]);
     let mut a = Machine::new(&server, "a");
