@@ -465,16 +465,19 @@ impl<A: Api> Service<A> {
             };
             let name = object::name(&block.space, block.block);
             let mut state = self.lock();
-            let former = state.entries.get(&name).cloned();
-            let is_newer =
-                |entry: &Entry| entry.answered_at > answers || entry.node.pending.is_some();
-            if state.unusable.why(&name).is_some() || former.as_ref().is_some_and(is_newer) {
+            if state.unusable.why(&name).is_some() {
                 continue;
             }
+            let former = state.entries.get(&name).cloned();
+            // The list is then older than what this node knows, but says which slots former pods had: whoever frees them reads them first.
+            let is_newer = former
+                .as_ref()
+                .is_some_and(|entry| entry.answered_at > answers || entry.node.pending.is_some());
             let is_known = former.is_some();
             let new = || Entry::new(own.holder.node.clone(), &block.space, block.block);
             let mut entry = former.unwrap_or_else(new);
             match (&block.mode, own.view(&block).mode) {
+                (_, Mode::Node(_)) if is_newer => continue,
                 (_, Mode::Node(node)) if node == own.holder.node && is_known => {
                     // A daemon that was killed has noted it, and has not taken it yet.
                     drop(state);
@@ -496,7 +499,7 @@ impl<A: Api> Service<A> {
                         let pods = slot.pods.iter().filter(is_over);
                         ended.extend(pods.map(|pod| usage_of(slot, pod)).filter(is_unknown));
                     }
-                    if entry.ended.len() == before && !block.is_unused() {
+                    if entry.ended.len() == before && (is_newer || !block.is_unused()) {
                         continue;
                     }
                 }
@@ -506,7 +509,9 @@ impl<A: Api> Service<A> {
             // The outcome of a request since the boot may be open for longer.
             entry.open_until.get_or_insert(now);
             entry.sweep_due = Some(now);
-            state.known.insert(name.clone(), block);
+            if !is_newer {
+                state.known.insert(name.clone(), block);
+            }
             state.entries.insert(name.clone(), entry);
             self.note(&mut state, &name)?;
         }

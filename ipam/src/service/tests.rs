@@ -1452,6 +1452,30 @@ fn block_that_could_not_be_shared_is_shared_later() {
 }
 
 #[test]
+fn slots_of_a_former_boot_are_freed_although_pods_ask_for_others_while_they_are_looked_for() {
+    let server = Server::with_nodes(&["a"]);
+    let mut a = Machine::new(&server, "a");
+    let lan = ipam("10.30.0.0/27");
+    a.add("former", &lan).unwrap();
+    std::fs::remove_dir_all(a.dir.path()).unwrap();
+    a.boot();
+    let turns = Turns::new(1);
+    let mut added = 0;
+    thread::scope(|scope| {
+        let _end = turns.until_dropped();
+        turns.start(scope, 0, || a.work());
+        while turns.next() != [Next::Nothing] {
+            if turns.next() == [Next::Read] {
+                a.add(&format!("new-{added}"), &lan).unwrap();
+                added += 1;
+            }
+            turns.go(0, Fate::Made);
+        }
+    });
+    assert_eq!(server.owned("10.30.0.0"), added);
+}
+
+#[test]
 fn outcome_that_is_unknown_since_the_boot_stays_open_when_former_slots_are_looked_for() {
     let server = Server::with_nodes(&["a", "b"]);
     let lan = ipam("10.30.0.0/28");

@@ -549,14 +549,17 @@ fn two_runs_at_the_same_time_leave_no_pool_open_beside_one_in_blocks() {
     }
 }
 
+fn namespace(world: &World) -> mover::Namespace {
+    ready(mover::Cluster::namespace(world, "kube-system")).unwrap()
+}
+
 #[test]
 fn run_does_not_take_over_from_those_that_began_later() {
     for reads in 0..4 {
         let moved = Moved::new();
         let world = &moved.world;
         moved.add("a", &range()).unwrap();
-        let namespace = || ready(mover::Cluster::namespace(world, "kube-system")).unwrap();
-        let began_at = namespace().version;
+        let began_at = namespace(world).version;
         let turns = turns::Turns::new(1);
         thread::scope(|scope| {
             let _end = turns.until_dropped();
@@ -568,12 +571,27 @@ fn run_does_not_take_over_from_those_that_began_later() {
             moved.give_back();
             // What it has read is of before these two, so it begins again before it changes anything.
             while turns.next() != [Next::Nothing] {
-                assert_ne!(namespace().run, began_at);
+                assert_ne!(namespace(world).run, began_at);
                 turns.go(0, Fate::Made);
             }
         });
         assert_eq!(world.owners(), ["pool/a/net1"]);
     }
+}
+
+#[test]
+fn mark_of_an_ended_run_fails_under_the_next_one() {
+    let moved = Moved::new();
+    let world = &moved.world;
+    moved.add("a", &range()).unwrap();
+    // The first change of the namespace takes over, the next one marks it.
+    world.namespaces.set_fate(1, 1);
+    ready(mover::adopt(world, MEANT)).unwrap_err();
+    moved.adopt();
+    moved.give_back();
+    let mark = namespace(world).mark;
+    world.namespaces.land();
+    assert_eq!(namespace(world).mark, mark);
 }
 
 #[test]
