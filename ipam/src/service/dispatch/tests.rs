@@ -806,6 +806,30 @@ fn closed_block_that_an_interrupted_return_left_goes_when_the_next_adoption_is_s
     assert_eq!(moved.world.cluster.taken().0, ["1 shop/a a"]);
 }
 
+/// An adoption may open a closed block again that is about to be removed.
+#[test]
+fn writes_of_an_interrupted_return_remove_no_block_when_they_land_under_the_next_adoption() {
+    let mut has_ended = false;
+    for writes in 0..20 {
+        let moved = Moved::new();
+        moved.add("a", &range()).unwrap();
+        moved.adopt();
+        moved.world.server.set_fate(1, writes);
+        has_ended = ready(mover::give_back(&moved.world, MEANT)).is_ok();
+        if has_ended {
+            break;
+        }
+        if ready(mover::adopt(&moved.world, MEANT)).is_err() {
+            moved.give_back();
+            moved.adopt();
+        }
+        moved.world.server.land();
+        let owners = moved.world.owners();
+        assert_eq!(owners, ["pool/a/net1"], "after {writes} requests");
+    }
+    assert!(has_ended);
+}
+
 /// Lists of all pools take so long that a pool which pods come from has changed before it is stamped.
 #[test]
 fn pool_that_changes_after_each_list_is_adopted_nevertheless() {
