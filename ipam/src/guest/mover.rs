@@ -1317,11 +1317,6 @@ async fn write_reservations(
 
 /// Removes the blocks that are closed.
 async fn remove_closed(run: &Run<'_, impl Cluster>) -> Outcome<()> {
-    let lets_go = |block: &AddressBlock| {
-        json!([{"op": "test", "path": "/metadata/uid", "value": *block.uid},
-            {"op": "test", "path": "/spec/mode", "value": "closed"},
-            {"op": "remove", "path": "/metadata/finalizers"}])
-    };
     for _ in 0..ATTEMPTS {
         let stored = Stored::read(run).await?;
         let closed = stored
@@ -1329,7 +1324,7 @@ async fn remove_closed(run: &Run<'_, impl Cluster>) -> Outcome<()> {
             .iter()
             .filter(|block| matches!(block.mode, Mode::Closed(_)));
         let closed: Vec<_> = closed
-            .map(|block| (name(block), &*block.uid, lets_go(block)))
+            .map(|block| (name(block), &*block.uid, moving::let_go(block)))
             .collect();
         if closed.is_empty() {
             return Ok(());

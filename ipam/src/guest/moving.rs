@@ -447,6 +447,13 @@ pub fn change_mode(seen: &AddressBlock, mode: &str, slots: Option<&[Slot]>) -> V
     steps.into()
 }
 
+/// Returns the patch that takes the finalizer from a closed block, unless it has been opened again.
+pub fn let_go(closed: &AddressBlock) -> Value {
+    json!([{"op": "test", "path": "/metadata/uid", "value": *closed.uid},
+        {"op": "test", "path": "/spec/mode", "value": "closed"},
+        {"op": "remove", "path": "/metadata/finalizers"}])
+}
+
 /// Returns the pools that closed blocks become. An address goes to the pool that its slot names, or else to the one that had it before.
 pub fn give_back<'a>(
     pools: &[StoredPool],

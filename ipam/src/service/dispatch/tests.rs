@@ -830,6 +830,48 @@ fn writes_of_an_interrupted_return_remove_no_block_when_they_land_under_the_next
     assert!(has_ended);
 }
 
+#[test]
+fn patches_of_moves_fail_where_the_block_is_another_one() {
+    let moved = Moved::new();
+    moved.add("a", &range()).unwrap();
+    moved.adopt();
+    let server = &moved.world.server;
+    let block = || moved.world.all_blocks().remove(0);
+    let name = object::name("", block().block);
+    let with = |path: &str, value: Value| {
+        *server
+            .objects
+            .lock()
+            .unwrap()
+            .get_mut(&name)
+            .unwrap()
+            .pointer_mut(path)
+            .unwrap() = value;
+    };
+    let fails = |patch: &Value| {
+        let failed = server.patch(&name, patch).unwrap_err();
+        assert!(matches!(failed, ApiError::Refused(_)), "{failed}");
+    };
+    let shared = block();
+    let Mode::Shared(slots) = &shared.mode else {
+        panic!("it is shared after an adoption")
+    };
+    let close = moving::change_mode(&shared, "closed", None);
+    let free = moving::change_mode(&shared, "shared", Some(slots));
+    with("/metadata/resourceVersion", "another".into());
+    fails(&free);
+    with("/spec/mode", "closed".into());
+    fails(&close);
+    let let_go = moving::let_go(&block());
+    let open = moving::change_mode(&block(), "shared", None);
+    with("/metadata/uid", "another".into());
+    for patch in [&let_go, &open] {
+        fails(patch);
+    }
+    with("/spec/mode", "shared".into());
+    fails(&close);
+}
+
 /// Lists of all pools take so long that a pool which pods come from has changed before it is stamped.
 #[test]
 fn pool_that_changes_after_each_list_is_adopted_nevertheless() {
