@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-pub use self::counts::{Addresses, Counts, Progress, RangeCount};
+pub use self::counts::{AddressState, Addresses, Counts, RangeCount};
 
 use self::choice::{Step, Unusable};
 use self::counts::{Conflicts, Lists};

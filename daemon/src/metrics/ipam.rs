@@ -97,8 +97,8 @@ impl Ipam {
         let help =
             "Addresses of multus-ipam that pods of this node have, or that have no answer yet";
         registry::head(out, name, help, "gauge");
-        for ((network, progress), count) in &counts.addresses {
-            let labels = registry::labels([("network", &**network), ("state", progress.word())]);
+        for ((network, state), count) in &counts.addresses {
+            let labels = registry::labels([("network", &**network), ("state", state.word())]);
             registry::sample(out, name, &labels, count);
         }
         let name = "multus_ipam_blocks";

@@ -5,7 +5,7 @@ mod exposition;
 
 use std::time::Duration;
 
-use ::ipam::service::Progress;
+use ::ipam::service::AddressState;
 use node::dirs::{CniDirs, Source};
 
 use super::snapshot::{NodeValues, Process};
@@ -35,8 +35,8 @@ fn complete_text() -> String {
     metrics.dhcp_event("renewed");
     metrics.set_ipam(::ipam::service::Counts {
         addresses: [
-            (("lan".to_owned(), Progress::Asked), 1),
-            (("lan".to_owned(), Progress::Given), 5),
+            (("lan".to_owned(), AddressState::Asked), 1),
+            (("lan".to_owned(), AddressState::Given), 5),
         ]
         .into(),
         held_blocks: 1,

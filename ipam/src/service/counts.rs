@@ -25,17 +25,17 @@ pub struct Counts {
 }
 
 /// Numbers of addresses by the name of their network.
-pub type Addresses = BTreeMap<(String, Progress), usize>;
+pub type Addresses = BTreeMap<(String, AddressState), usize>;
 
 /// What a pod of this node has of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Progress {
+pub enum AddressState {
     /// The request for it has no answer yet.
     Asked,
     Given,
 }
 
-impl Progress {
+impl AddressState {
     /// Returns the word for it.
     pub fn word(self) -> &'static str {
         match self {
@@ -114,17 +114,17 @@ impl<A: Api> Service<A> {
         let entries = state.entries.values();
         let uses = entries.clone().flat_map(|entry| &entry.uses);
         let uses = uses.filter(|one| pools || one.pool.is_empty());
-        let progress = |one: &Use| {
+        let state_of = |one: &Use| {
             if one.is_asked {
-                Progress::Asked
+                AddressState::Asked
             } else {
-                Progress::Given
+                AddressState::Given
             }
         };
         let is_held = |entry: &&Entry| entry.node.record.is_some();
         let is_shared = |entry: &&Entry| entry.uses.iter().any(|one| one.is_shared);
         Counts {
-            addresses: by_network(uses.map(|one| (&one.network, progress(one), 1))),
+            addresses: by_network(uses.map(|one| (&one.network, state_of(one), 1))),
             held_blocks: entries.clone().filter(is_held).count(),
             shared_blocks: entries.filter(is_shared).count(),
             ranges: state
@@ -141,11 +141,11 @@ impl<A: Api> Service<A> {
 
 /// Adds the numbers of each network.
 pub(super) fn by_network<'a>(
-    numbers: impl Iterator<Item = (&'a String, Progress, usize)>,
+    numbers: impl Iterator<Item = (&'a String, AddressState, usize)>,
 ) -> Addresses {
     let mut addresses = Addresses::new();
-    for (network, progress, number) in numbers {
-        *addresses.entry((network.clone(), progress)).or_default() += number;
+    for (network, state, number) in numbers {
+        *addresses.entry((network.clone(), state)).or_default() += number;
     }
     addresses
 }

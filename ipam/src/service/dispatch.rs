@@ -99,7 +99,7 @@ impl<A: Api, O: Objects> Services<A, O> {
             let of_pools = guest.addresses();
             let all = counts.addresses.iter().chain(&of_pools);
             counts.addresses =
-                by_network(all.map(|((network, progress), number)| (network, *progress, *number)));
+                by_network(all.map(|((network, state), number)| (network, *state, *number)));
             for range in guest.ranges() {
                 // Of a range that is in blocks, the guest knows the addresses that came with its pool, too.
                 let is_same = |one: &&mut RangeCount| {

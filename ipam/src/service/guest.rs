@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 
 use super::choice::hash;
-use super::counts::{self, Addresses, Lists, RangeCount, by_network};
+use super::counts::{AddressState, Addresses, Lists, RangeCount, by_network};
 use super::{ApiError, Failure, Times};
 use crate::guest::pool::{ADOPTED, NEW, STAMP};
 use crate::guest::record::{Record, Records, State as Progress, Use};
@@ -958,12 +958,12 @@ impl<A: Objects> Guest<A> {
         let state = self.lock();
         let records = state.entries.values().map(|entry| &entry.record);
         by_network(records.filter_map(|record| {
-            let progress = match record.state {
-                Progress::Asked => counts::Progress::Asked,
-                Progress::Given => counts::Progress::Given,
+            let state = match record.state {
+                Progress::Asked => AddressState::Asked,
+                Progress::Given => AddressState::Given,
                 Progress::Ended => return None,
             };
-            Some((&record.network, progress, record.uses.len()))
+            Some((&record.network, state, record.uses.len()))
         }))
     }
 

@@ -1545,7 +1545,7 @@ fn del_ends_an_add_that_is_under_way() {
     thread::scope(|scope| {
         // The server answers when its lock is free.
         let add = scope.spawn(|| a.add("2", &lan));
-        let asked = ("lan".to_owned(), Progress::Asked);
+        let asked = ("lan".to_owned(), AddressState::Asked);
         while a.service.counts(true).addresses.get(&asked) != Some(&1) {
             thread::yield_now();
         }

@@ -481,7 +481,7 @@ fn address_is_in_the_pool_and_reserved_and_free_after_del() {
     let (pools, reservations) = cluster.taken();
     assert_eq!(pools, ["1 shop/web web", "2 shop/db db"]);
     assert_eq!(reservations, ["10.0.0.1 shop/web", "10.0.0.2 shop/db"]);
-    let expected = [(("lan".to_owned(), counts::Progress::Given), 2)];
+    let expected = [(("lan".to_owned(), AddressState::Given), 2)];
     assert_eq!(machine.guest.addresses(), Addresses::from(expected));
     machine.guest.check(&attachment("web")).unwrap();
     for _ in 0..2 {
