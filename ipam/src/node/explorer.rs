@@ -1040,7 +1040,7 @@ fn no_short_history_of_a_larger_cluster_gives_an_address_twice() {
     assert!(!is_violated && states > LARGER.states, "{states} states");
 }
 
-/// Nobody would share the block else: a request under the record's turn is refused each time.
+/// Under the record's turn each request to share the block would be refused, and the block would stay its holder's.
 #[test]
 fn turn_that_was_raised_without_an_answer_is_raised_again_before_the_block_is_shared() {
     let mut node = Node::new("a", 1);

@@ -27,7 +27,7 @@ pub struct Counts {
 /// Numbers of addresses by the name of their network.
 pub type Addresses = BTreeMap<(String, AddressState), usize>;
 
-/// What a pod of this node has of an address.
+/// Whether a pod of this node has an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AddressState {
     /// The request for it has no answer yet.

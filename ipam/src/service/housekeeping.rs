@@ -469,7 +469,7 @@ impl<A: Api> Service<A> {
                 continue;
             }
             let former = state.entries.get(&name).cloned();
-            // The list is then older than what this node knows, but says which slots former pods had: whoever frees them reads them first.
+            // The list is then older than what this node knows. It still says which slots former pods had, and a sweep reads them before it frees them.
             let is_newer = former
                 .as_ref()
                 .is_some_and(|entry| entry.answered_at > answers || entry.node.pending.is_some());
