@@ -251,6 +251,32 @@ impl Server {
         slots.filter(|slot| slot["owner"] != "").count()
     }
 
+    /// Returns how many addresses of a definition any node can take at once: blocks that nodes hold are theirs.
+    fn free(&self, definition: &Value) -> u32 {
+        let definition = config::parse(definition.as_object().unwrap()).unwrap();
+        let objects = self.objects.lock().unwrap();
+        let ranges = definition.lists.iter().flatten();
+        let blocks = ranges.flat_map(|range| {
+            let blocks = (0..range.block_count()).filter_map(|place| range.block_at(place));
+            blocks.map(|block| (block, range.slots(block)))
+        });
+        let free = blocks.map(|(block, usable)| {
+            let Some(object) = objects.get(&object::name("", block)) else {
+                return usable.count_ones();
+            };
+            let known = AddressBlock::parse(object).unwrap();
+            let object::Mode::Shared(slots) = &known.mode else {
+                return 0;
+            };
+            let slots = slots.iter().enumerate();
+            let is_free = |(slot, one): &(usize, &object::Slot)| {
+                !known.is_deleted && usable & (1 << slot) != 0 && one.owner.is_empty()
+            };
+            u32::try_from(slots.filter(is_free).count()).unwrap()
+        });
+        free.sum()
+    }
+
     /// Makes the writes that were delayed.
     pub(super) fn land(&self) {
         for (name, write) in self.late.lock().unwrap().drain(..) {
@@ -1703,7 +1729,10 @@ fn random_history(seed: u64, nodes: usize, steps: u32) -> usize {
                         assert_eq!(other, None, "{addresses:?} in step {step} of {seed}");
                     }
                     // The runtime deletes a container that has failed.
-                    Err(_) => machines[at].del(&pod),
+                    Err(failed) => {
+                        check_refusal(&failed, server.free(&lans[lan]), seed);
+                        machines[at].del(&pod);
+                    }
                 }
             }
             0..15 => {
@@ -1754,6 +1783,15 @@ fn random_history(seed: u64, nodes: usize, steps: u32) -> usize {
     }
     end_history(&server, &mut machines, &lans, (uses, claims), seed);
     given
+}
+
+/// Fails if a pod was refused although its range has so many free addresses.
+fn check_refusal(failed: &str, free: u32, seed: u64) {
+    let is_full = failed.contains("has no free address");
+    assert!(
+        !is_full || free == 0,
+        "{failed}, but {free} are free in {seed}"
+    );
 }
 
 /// Fails unless the blocks that nodes hold say which of their addresses are used. The nodes have done what is due; a request about an open block

@@ -1,6 +1,7 @@
 //! Claims, and addresses that a pod chooses.
 
 use super::*;
+use crate::claim::MOST_PODS;
 use crate::range::Block;
 use crate::service::claims::MOST_QUESTIONS;
 
@@ -759,7 +760,19 @@ impl<'a> History<'a> {
                 known.pods.push((at, pod.to_owned()));
                 assert!(known.pods.len() <= 2, "{:?}", known.pods);
             }
-            Err(_) => machine.del(pod),
+            Err(failed) => {
+                let uid = self
+                    .server
+                    .claim_value(&Self::name(number), "/metadata/uid");
+                let owner = format!("claim/{}/", uid.as_str().unwrap());
+                let slots = self.server.slots().into_iter();
+                let pods = slots
+                    .filter(|(of, _)| of.starts_with(&owner))
+                    .flat_map(|(_, pods)| pods);
+                let is_in_use = failed.contains("its address is used by");
+                assert!(!is_in_use || pods.count() >= MOST_PODS, "{failed}");
+                machine.del(pod);
+            }
         }
         has_got
     }
