@@ -13,7 +13,7 @@ use super::entry::Entry;
 use super::{State, Take, Times};
 use crate::claim::ClaimError;
 use crate::node::{self, Request, User};
-use crate::object::{self, Holder, Mode};
+use crate::object::{self, Holder, Mode, Slot};
 use crate::range::{Block, Range};
 use crate::request::{Id, Own, want};
 
@@ -206,12 +206,12 @@ impl State {
     }
 
     /// Takes a slot of a shared block, first of the block whose last answer is the newest: of other blocks the node knows older slots, which
-    /// other nodes may have taken. Pods begin at different blocks, and each free slot is as likely as the next, so that two nodes seldom
-    /// choose the same one.
+    /// other nodes may have taken. Nodes begin at different blocks, and leave slots of a block to each other, so that two of them seldom choose
+    /// the same one.
     fn take_shared(&mut self, take: &mut Take<'_>, own: &Own) -> Option<Step> {
         let mut is_pending = false;
         let names = self.blocks(take);
-        let mut names: Vec<_> = rotated(&names, &take.owner).collect();
+        let mut names: Vec<_> = rotated(&names, &own.holder.node).collect();
         let answered_at = |name: &str| self.entries.get(name).map(|entry| entry.answered_at);
         names.sort_by_key(|name| std::cmp::Reverse(answered_at(name)));
         for name in names {
@@ -231,6 +231,7 @@ impl State {
                 return Some(Step::Read(name.clone()));
             }
             let view = own.view(block);
+            let share = share(free, slots, name, &own.holder.node);
             let entry = entry(&mut self.entries, name, own, block.block, take.space);
             let ends = entry.ends(&take.owner);
             if ends && take.read.insert(name.clone()) {
@@ -240,7 +241,7 @@ impl State {
                 is_pending = true;
                 continue;
             }
-            let slot = one_of(free, hash(&[&take.owner]));
+            let slot = one_of(share, hash(&[&take.owner]));
             let asked = entry.ask(Some(&view), &take.owner, take.allocation, slot, true, false);
             if let Some(request) = asked {
                 return Some(Step::Exchange(name.clone(), request));
@@ -556,6 +557,26 @@ fn rotated<'a>(names: &'a [String], seed: &str) -> impl Iterator<Item = &'a Stri
     let start = hash(&[seed]) % (names.len() as u128).max(1);
     let (before, after) = names.split_at(usize::try_from(start).unwrap_or_default());
     after.iter().chain(before)
+}
+
+/// Returns those of the free slots that the other nodes with pods in a block leave to this one, or all where none is left: a slot is that of
+/// the node whose hash has the greatest byte there. So nodes that know of each other choose different slots, although each takes the others'
+/// newest ones for free.
+fn share(free: u32, slots: &[Slot], block: &str, node: &str) -> u32 {
+    let weights =
+        |node| -> ([u8; 32], &str) { (Sha256::digest([block, node].concat()).into(), node) };
+    let pods = slots.iter().flat_map(|slot| &slot.pods);
+    let nodes: BTreeSet<_> = pods.map(|pod| pod.node.as_str()).collect();
+    let others = nodes.into_iter().filter(|other| *other != node);
+    let (own, others) = (weights(node), others.map(weights).collect::<Vec<_>>());
+    let at = |(weights, node): &([u8; 32], _), slot: usize| (weights[slot], *node);
+    let is_own = |slot: &usize| {
+        others
+            .iter()
+            .all(|other| at(other, *slot) < at(&own, *slot))
+    };
+    let share = (0..32).filter(is_own).fold(0, |set, slot| set | 1 << slot) & free;
+    if share == 0 { free } else { share }
 }
 
 /// Returns one slot of a set that is not empty, which the seed chooses.

@@ -723,6 +723,34 @@ fn range_is_used_up_by_nodes_that_compete() {
 }
 
 #[test]
+fn nodes_that_know_of_each_other_take_different_slots_although_none_reads_the_block_again() {
+    let nodes = ["a", "b", "c", "d"];
+    let server = Server::with_nodes(&nodes);
+    let machines = nodes.map(|name| Machine::new(&server, name));
+    let lan = ipam("10.30.0.0/27");
+    let take = |round: &str| {
+        for machine in &machines {
+            let pod = format!("{}-{round}", machine.name);
+            machine.add(&pod, &lan).unwrap();
+        }
+    };
+    take("first");
+    for machine in &machines {
+        let own = machine.service.own().unwrap();
+        machine.service.read(&own, "10.30.0.0").unwrap();
+    }
+    server.requests();
+    for round in 0..3 {
+        take(&round.to_string());
+    }
+    assert_eq!(server.requests(), ["patch 10.30.0.0"; 12]);
+    // Nobody leaves an address to a node that does not take it.
+    for pod in 0..13 {
+        machines[0].add(&format!("more-{pod}"), &lan).unwrap();
+    }
+}
+
+#[test]
 fn next_daemon_knows_all_addresses() {
     let server = Server::with_nodes(&["a", "b"]);
     let (mut a, b) = (Machine::new(&server, "a"), Machine::new(&server, "b"));
