@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::object::{Slot, SlotPod};
 use crate::range;
+use crate::request::{add, test};
 
 /// How many pods may use the address of a claim: those of a machine that moves.
 pub const MOST_PODS: usize = 2;
@@ -232,9 +233,9 @@ impl Claim {
         all.push(condition);
         status["conditions"] = all.into();
         json!([
-            {"op": "test", "path": "/metadata/uid", "value": self.reference.uid},
-            {"op": "test", "path": "/metadata/resourceVersion", "value": self.version},
-            {"op": "add", "path": "/status", "value": status},
+            test("/metadata/uid", &*self.reference.uid),
+            test("/metadata/resourceVersion", &*self.version),
+            add("/status", status),
         ])
     }
 }

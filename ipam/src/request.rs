@@ -332,16 +332,18 @@ fn label(node: &str) -> Value {
     add(&format!("/metadata/labels/{key}"), node)
 }
 
-fn test(path: &str, value: impl Into<Value>) -> Value {
+/// A step of a JSON patch.
+pub(crate) fn test(path: &str, value: impl Into<Value>) -> Value {
     json!({"op": "test", "path": path, "value": value.into()})
 }
 
-fn replace(path: &str, value: impl Into<Value>) -> Value {
+/// A step of a JSON patch.
+pub(crate) fn replace(path: &str, value: impl Into<Value>) -> Value {
     json!({"op": "replace", "path": path, "value": value.into()})
 }
 
 /// Sets a member, whether there is one or not.
-fn add(path: &str, value: impl Into<Value>) -> Value {
+pub(crate) fn add(path: &str, value: impl Into<Value>) -> Value {
     json!({"op": "add", "path": path, "value": value.into()})
 }
 

@@ -15,7 +15,7 @@ use super::moving::{self, Adoption, Obstacle, PodPlace, Reserved, Return, Stored
 use super::pool::{ADOPTED, ADOPTING, RETURNING};
 use super::{POOLS, RESERVATIONS, collection, reservation};
 use crate::object::{self, AddressBlock, Mode, POOL_OWNER, Slot};
-use crate::request::want;
+use crate::request::{add, test, want};
 
 /// The label of the pools' namespace. From `adopted` on nodes make no reservations, from `closed` on a return makes those of the first pools,
 /// and from `open` on pools give addresses, of which all have reservations.
@@ -203,8 +203,10 @@ impl<'a, C: Cluster> Run<'a, C> {
             let is_last = self.namespace().await?.run == self.id;
             return is_last.then_some(()).ok_or(MoveError::Overtaken);
         }
-        let label = json!([{"op": "test", "path": "/metadata/resourceVersion", "value": self.id},
-            {"op": "add", "path": label(RUN), "value": self.id}]);
+        let label = json!([
+            test("/metadata/resourceVersion", &*self.id),
+            add(&label(RUN), &*self.id),
+        ]);
         if self.patch_namespace(&label).await? {
             self.has_taken_over.set(true);
             return Ok(());
@@ -433,12 +435,13 @@ async fn write(
 /// Goes back to blocks when pools have not been written yet.
 async fn reopen(run: &Run<'_, impl Cluster>, order: Order, seen: &Seen) -> Outcome<Report> {
     let Stored { pools, blocks } = &seen.stored;
-    let closed = blocks
+    let is_held = |block: &AddressBlock| matches!(block.mode, Mode::Node(_));
+    // A request of the return that closes a shared one may still be made: it fails under another turn.
+    let patches = blocks
         .iter()
-        .filter(|block| matches!(block.mode, Mode::Closed(_)) && seen.stored.has_pool_of(block));
-    let patches: Vec<_> = closed
-        .map(|block| (name(block), moving::change_mode(block, "shared", None)))
-        .collect();
+        .filter(|block| !is_held(block) && seen.stored.has_pool_of(block))
+        .map(|block| (name(block), moving::change_mode(block, "shared", None)));
+    let patches: Vec<_> = patches.collect();
     let mut report = Report {
         pools: pools.len(),
         addresses: blocks.iter().map(taken).sum(),
@@ -1006,8 +1009,7 @@ async fn renew(
 /// Marks the namespace of the pools, so that the chart's policy knows who gives their addresses.
 async fn mark(run: &Run<'_, impl Cluster>, word: &str) -> Outcome<()> {
     run.take_over().await?;
-    let label = json!([{"op": "test", "path": label(RUN), "value": run.id},
-        {"op": "add", "path": label(MARK), "value": word}]);
+    let label = json!([test(&label(RUN), &*run.id), add(&label(MARK), word)]);
     if run.patch_namespace(&label).await? {
         return Ok(());
     }

@@ -13,7 +13,7 @@ use super::pool::{ADOPTED, ADOPTING, NEW, Pool, PoolError, RETURNING, SPACE, STA
 use super::{Owner, own_space, reservation, slot_owner};
 use crate::object::{self, AddressBlock, Mode, POOL_OWNER, Slot, SlotPod};
 use crate::range::{BLOCK_SIZE, Block, Subnet};
-use crate::request::{shared, written};
+use crate::request::{add, replace, shared, test, written};
 
 /// A pool as it was read.
 #[derive(Clone, Debug)]
@@ -175,9 +175,9 @@ impl StoredPool {
     pub fn stamp(&self, word: &str) -> Value {
         let mut steps: Vec<_> = self.pool.unchanged().collect();
         if !self.has_labels {
-            steps.push(json!({"op": "add", "path": "/metadata/labels", "value": {}}));
+            steps.push(add("/metadata/labels", json!({})));
         }
-        steps.push(json!({"op": "add", "path": place("labels", STAMP), "value": word}));
+        steps.push(add(&place("labels", STAMP), word));
         steps.into()
     }
 
@@ -186,16 +186,15 @@ impl StoredPool {
         let mut steps = self.stamp(word);
         let list = steps.as_array_mut().expect("it is a list");
         if !self.has_annotations {
-            list.push(json!({"op": "add", "path": "/metadata/annotations", "value": {}}));
+            list.push(add("/metadata/annotations", json!({})));
         }
-        list.push(json!({"op": "add", "path": place("annotations", SPACE), "value": space}));
+        list.push(add(&place("annotations", SPACE), space));
         steps
     }
 
     /// Returns the patch by which it gives addresses again, with these entries where they are given.
     pub fn reopen(&self, allocations: Option<&Map<String, Value>>) -> Value {
-        let entries = allocations
-            .map(|entries| json!({"op": "replace", "path": "/spec/allocations", "value": entries}));
+        let entries = allocations.map(|entries| replace("/spec/allocations", entries.clone()));
         let mut steps: Vec<_> = self.pool.unchanged().chain(entries).collect();
         steps.push(json!({"op": "remove", "path": place("labels", STAMP)}));
         if self.space.is_some() {
@@ -424,8 +423,8 @@ pub fn block(space: &str, block: Block, slots: &[Slot]) -> Value {
     shared(space, block, written(slots))
 }
 
-/// Returns the patch that gives a block which is not one node's another mode, and other slots where these are given, unless it has changed
-/// since it was read.
+/// Returns the patch that gives a block which is not one node's this mode under a new turn, and other slots where these are given, unless it
+/// has changed since it was read. Without slots it may have: pods come and go.
 pub fn change_mode(seen: &AddressBlock, mode: &str, slots: Option<&[Slot]>) -> Value {
     let before = match seen.mode {
         Mode::Node(_) => "node",
@@ -433,25 +432,30 @@ pub fn change_mode(seen: &AddressBlock, mode: &str, slots: Option<&[Slot]>) -> V
         Mode::Closed(_) => "closed",
     };
     let mut steps = vec![
-        json!({"op": "test", "path": "/metadata/uid", "value": *seen.uid}),
-        json!({"op": "test", "path": "/spec/mode", "value": before}),
-        json!({"op": "replace", "path": "/spec/mode", "value": mode}),
+        test("/metadata/uid", &*seen.uid),
+        test("/spec/mode", before),
+        // A request that is made late finds another turn, also where nothing else was changed.
+        test("/spec/turn", seen.turn),
+        replace("/spec/turn", seen.turn + 1),
+        replace("/spec/mode", mode),
     ];
     if let Some(slots) = slots {
-        let version = json!({"op": "test", "path": "/metadata/resourceVersion", "value": *seen.resource_version});
-        steps.insert(0, version);
-        // An equal object would not be written, and then a late request would still find the version that it tests.
-        steps.push(json!({"op": "replace", "path": "/spec/turn", "value": seen.turn + 1}));
-        steps.push(json!({"op": "replace", "path": "/spec/slots", "value": written(slots)}));
+        steps.insert(
+            0,
+            test("/metadata/resourceVersion", &*seen.resource_version),
+        );
+        steps.push(replace("/spec/slots", written(slots)));
     }
     steps.into()
 }
 
 /// Returns the patch that takes the finalizer from a closed block, unless it has been opened again.
 pub fn let_go(closed: &AddressBlock) -> Value {
-    json!([{"op": "test", "path": "/metadata/uid", "value": *closed.uid},
-        {"op": "test", "path": "/spec/mode", "value": "closed"},
-        {"op": "remove", "path": "/metadata/finalizers"}])
+    json!([
+        test("/metadata/uid", &*closed.uid),
+        test("/spec/mode", "closed"),
+        {"op": "remove", "path": "/metadata/finalizers"}
+    ])
 }
 
 /// Returns the pools that closed blocks become. An address goes to the pool that its slot names, or else to the one that had it before.

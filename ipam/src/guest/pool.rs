@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{API_VERSION, MAX_OFFSET, Owner, object_name};
 use crate::range::{Range, Subnet};
+use crate::request::{add, test};
 
 /// Why a pool is not used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -208,7 +209,7 @@ impl Pool {
     /// Returns the patch that gives an address to an owner, unless the pool has changed since it was read.
     pub fn take(&self, address: IpAddr, owner: &Owner) -> Value {
         let entry = json!({"id": owner.container, "podref": owner.pod, "ifname": owner.ifname});
-        let take = json!({"op": "add", "path": self.path(address), "value": entry});
+        let take = add(&self.path(address), entry);
         self.unchanged().chain([take]).collect()
     }
 
@@ -223,9 +224,8 @@ impl Pool {
     /// Returns the first steps of a patch, which fails when the pool has changed since it was read. The API server compares a tracked object
     /// field by field at each write, which is more than half of the work; with the list of an empty entry it tracks it no more.
     pub(super) fn unchanged(&self) -> impl Iterator<Item = Value> {
-        let version = &self.resource_version;
-        let test = json!({"op": "test", "path": "/metadata/resourceVersion", "value": version});
-        let untrack = json!({"op": "add", "path": "/metadata/managedFields", "value": [{}]});
+        let test = test("/metadata/resourceVersion", &*self.resource_version);
+        let untrack = add("/metadata/managedFields", json!([{}]));
         iter::once(test).chain(self.is_tracked.then_some(untrack))
     }
 

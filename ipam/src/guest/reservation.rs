@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 
 use super::{API_VERSION, Owner, object_name};
+use crate::request::{add, test};
 use crate::wire::text;
 
 /// A reservation as it was read.
@@ -79,10 +80,10 @@ impl Reservation {
     /// no longer removes it.
     pub fn take_over(&self, owner: &Owner) -> Value {
         json!([
-            {"op": "test", "path": "/metadata/uid", "value": self.uid},
-            {"op": "test", "path": "/metadata/resourceVersion", "value": self.resource_version},
-            {"op": "add", "path": "/spec/containerid", "value": owner.container},
-            {"op": "add", "path": "/spec/ifname", "value": owner.ifname},
+            test("/metadata/uid", &*self.uid),
+            test("/metadata/resourceVersion", &*self.resource_version),
+            add("/spec/containerid", &*owner.container),
+            add("/spec/ifname", &*owner.ifname),
         ])
     }
 

@@ -806,9 +806,10 @@ fn closed_block_that_an_interrupted_return_left_goes_when_the_next_adoption_is_s
     assert_eq!(moved.world.cluster.taken().0, ["1 shop/a a"]);
 }
 
-/// An adoption may open a closed block again that is about to be removed.
+/// An adoption may open a closed block again that is about to be removed, and find one open that is about to be closed.
 #[test]
-fn writes_of_an_interrupted_return_remove_no_block_when_they_land_under_the_next_adoption() {
+fn writes_of_an_interrupted_return_close_and_remove_no_block_when_they_land_under_the_next_adoption()
+ {
     let mut has_ended = false;
     for writes in 0..20 {
         let moved = Moved::new();
@@ -826,6 +827,11 @@ fn writes_of_an_interrupted_return_remove_no_block_when_they_land_under_the_next
         moved.world.server.land();
         let owners = moved.world.owners();
         assert_eq!(owners, ["pool/a/net1"], "after {writes} requests");
+        let blocks = moved.world.all_blocks();
+        let mut closed = blocks
+            .iter()
+            .filter(|block| matches!(block.mode, Mode::Closed(_)));
+        assert_eq!(closed.next(), None, "after {writes} requests");
     }
     assert!(has_ended);
 }
