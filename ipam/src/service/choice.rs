@@ -14,7 +14,7 @@ use super::{State, Take, Times};
 use crate::claim::ClaimError;
 use crate::node::{self, Request, User};
 use crate::object::{self, Holder, Mode, Slot};
-use crate::range::{Block, Range};
+use crate::range::{BLOCK_SIZE, Block, Range};
 use crate::request::{Id, Own, want};
 
 /// Blocks of a range of up to so many addresses are shared from the start.
@@ -81,17 +81,29 @@ impl State {
             }
         }
         let total: u128 = take.list.iter().map(Range::block_count).sum();
-        let is_small = is_claimed || take.list.iter().map(Range::count).sum::<u128>() <= SMALL;
-        if !is_small && !take.is_listed && !take.has_tried {
-            take.has_tried = true;
-            if let Some(step) = self.create(take, own, total, false) {
-                return step;
-            }
+        let is_all_shared = take.list.iter().map(Range::count).sum::<u128>() <= SMALL;
+        let is_small = is_claimed || is_all_shared;
+        // A node whose block of a small range nobody has made yet makes it, although others have addresses left: where all nodes take those of
+        // one block, each changes what the others know of it.
+        let is_tried = if is_small {
+            is_all_shared
+                && take.is_listed
+                && !self.is_known(&name_at(take, self.home(take, own, total)))
+        } else {
+            !take.is_listed
+        };
+        if is_tried
+            && !std::mem::replace(&mut take.has_tried, true)
+            && let Some(step) = self.create(take, own, total, is_small)
+        {
+            return step;
         }
-        if is_small && let Some(step) = self.take_shared(take, own) {
+        if is_small && let Some(step) = self.take_shared(take, own, total) {
             return step;
         }
         if !std::mem::replace(&mut take.is_listed, true) {
+            // It reads all blocks again.
+            take.reread.clear();
             return look(take, total);
         }
         let taken = self.blocks(take).len() as u128;
@@ -101,7 +113,7 @@ impl State {
         {
             return step;
         }
-        if let Some(step) = self.take_shared(take, own) {
+        if let Some(step) = self.take_shared(take, own, total) {
             return step;
         }
         if let Some(step) = self.create(take, own, total, true) {
@@ -208,12 +220,15 @@ impl State {
     /// Takes a slot of a shared block, first of the block whose last answer is the newest: of other blocks the node knows older slots, which
     /// other nodes may have taken. Nodes begin at different blocks, and leave slots of a block to each other, so that two of them seldom choose
     /// the same one.
-    fn take_shared(&mut self, take: &mut Take<'_>, own: &Own) -> Option<Step> {
+    fn take_shared(&mut self, take: &mut Take<'_>, own: &Own, total: u128) -> Option<Step> {
         let mut is_pending = false;
-        let names = self.blocks(take);
+        let (names, home) = (
+            self.blocks(take),
+            name_at(take, self.home(take, own, total)),
+        );
         let mut names: Vec<_> = rotated(&names, &own.holder.node).collect();
         let answered_at = |name: &str| self.entries.get(name).map(|entry| entry.answered_at);
-        names.sort_by_key(|name| std::cmp::Reverse(answered_at(name)));
+        names.sort_by_key(|name| (std::cmp::Reverse(answered_at(name)), **name != home));
         for name in names {
             let block = &self.known[name];
             let Mode::Shared(slots) = &block.mode else {
@@ -250,15 +265,36 @@ impl State {
         is_pending.then_some(Step::Wait)
     }
 
+    /// Returns the place of the block with which this node begins: of two places, which differ from node to node, the one with fewer addresses
+    /// in use as far as this node knows.
+    fn home(&self, take: &Take<'_>, own: &Own, total: u128) -> u128 {
+        let used = |start: &u128| match self
+            .known
+            .get(&name_at(take, *start))
+            .map(|block| &block.mode)
+        {
+            None => 0,
+            Some(Mode::Shared(slots)) => slots.iter().filter(|slot| !slot.owner.is_empty()).count(),
+            Some(Mode::Node(_) | Mode::Closed(_)) => BLOCK_SIZE as usize,
+        };
+        let starts = ["", "second"].map(|salt| hash(&[salt, &own.holder.node]) % total.max(1));
+        starts.into_iter().min_by_key(used).unwrap_or_default()
+    }
+
+    /// Returns whether there is such a block, or something in its place that cannot be used.
+    fn is_known(&self, name: &str) -> bool {
+        self.known.contains_key(name) || self.unusable.why(name).is_some()
+    }
+
     /// Creates a block at a place that is free as far as this node knows.
     fn create(&mut self, take: &Take<'_>, own: &Own, total: u128, shares: bool) -> Option<Step> {
         let Unusable { damaged, spoilt } = &self.unusable;
         let known = (self.known.len() + damaged.len() + spoilt.len()) as u128;
-        let start = hash(&[&own.holder.node]) % total.max(1);
+        let start = self.home(take, own, total);
         for offset in 0..total.min(known + 1) {
             let block = place(take.list, (start + offset) % total)?;
             let name = object::name(take.space, block);
-            if self.known.contains_key(&name) || self.unusable.why(&name).is_some() {
+            if self.is_known(&name) {
                 continue;
             }
             let slots = take.slots(take.space, block);
@@ -550,6 +586,11 @@ fn place(list: &[Range], mut place: u128) -> Option<Block> {
         place -= range.block_count();
     }
     None
+}
+
+/// Returns the name of the block at a place among those of all ranges.
+fn name_at(take: &Take<'_>, at: u128) -> String {
+    place(take.list, at).map_or_else(String::new, |block| object::name(take.space, block))
 }
 
 /// Returns all names, beginning at a place that the seed chooses.

@@ -751,6 +751,26 @@ fn nodes_that_know_of_each_other_take_different_slots_although_none_reads_the_bl
 }
 
 #[test]
+fn nodes_begin_at_different_blocks_of_a_small_range() {
+    let nodes = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let server = Server::with_nodes(&nodes);
+    let machines = nodes.map(|name| Machine::new(&server, name));
+    let lan = ipam("10.30.0.0/24");
+    let mut requests = Vec::new();
+    for round in 0..4 {
+        for machine in &machines {
+            let pod = format!("{}-{round}", machine.name);
+            machine.add(&pod, &lan).unwrap();
+        }
+        requests.push(server.requests().len());
+    }
+    let names = server.names();
+    let most = names.iter().map(|name| server.owned(name)).max().unwrap();
+    assert!(most <= 12, "a block has {most} of 32 addresses");
+    assert_eq!(requests[1..], [8; 3], "each address costs one request");
+}
+
+#[test]
 fn next_daemon_knows_all_addresses() {
     let server = Server::with_nodes(&["a", "b"]);
     let (mut a, b) = (Machine::new(&server, "a"), Machine::new(&server, "b"));
