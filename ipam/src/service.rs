@@ -702,7 +702,10 @@ impl<A: Api> Service<A> {
                 return Ok(());
             }
         };
-        state.unusable.spoilt.remove(name);
+        if state.unusable.spoilt.remove(name).is_some() {
+            // A boot before it was mended has not seen which of its slots former pods have.
+            state.settle_due.get_or_insert_with(Instant::now);
+        }
         let view = block.as_ref().map(|block| own.view(block));
         match block {
             Some(block) => state.known.insert(name.to_owned(), block),

@@ -11,7 +11,7 @@ use super::entry::Entry;
 use super::{Api, ApiError, Context, Failure, Service, State};
 use crate::claim::{Usage, slot_owner, usage_of};
 use crate::node::{self, Mode, Request, User};
-use crate::object::{self, AddressBlock, SlotPod};
+use crate::object::{self, AddressBlock, Slot, SlotPod};
 use crate::range::Block;
 use crate::request::{Id, Own, report};
 
@@ -487,21 +487,12 @@ impl<A: Api> Service<A> {
                 (object::Mode::Node(holder), Mode::Node(node))
                     if node == own.holder.node && own.is_former(&holder.boot) => {}
                 (object::Mode::Shared(slots), _) => {
-                    let before = entry.ended.len();
-                    let is_over = |pod: &&SlotPod| {
-                        *pod.node == *own.holder.node
-                            && !pod.boot.is_empty()
-                            && own.is_former(&pod.boot)
-                    };
-                    let Entry { uses, ended, .. } = &mut entry;
-                    let is_unknown = |usage: &String| uses.iter().all(|one| one.owner != *usage);
-                    for slot in slots {
-                        let pods = slot.pods.iter().filter(is_over);
-                        ended.extend(pods.map(|pod| usage_of(slot, pod)).filter(is_unknown));
-                    }
-                    if entry.ended.len() == before && (is_newer || !block.is_unused()) {
+                    let mut ended = former_owners(slots, own);
+                    ended.retain(|owner| entry.uses.iter().all(|one| one.owner != *owner));
+                    if ended.is_empty() && (is_newer || !block.is_unused()) {
                         continue;
                     }
+                    entry.ended.extend(ended);
                 }
                 _ => continue,
             }
@@ -610,6 +601,18 @@ impl<A: Api> Service<A> {
         }
         Ok(())
     }
+}
+
+/// Returns the owners of slots that pods of this node had before it was started anew.
+fn former_owners(slots: &[Slot], own: &Own) -> Vec<String> {
+    let is_former = |pod: &&SlotPod| {
+        *pod.node == *own.holder.node && !pod.boot.is_empty() && own.is_former(&pod.boot)
+    };
+    let owners = slots.iter().flat_map(|slot| {
+        let pods = slot.pods.iter().filter(is_former);
+        pods.map(|pod| usage_of(slot, pod))
+    });
+    owners.collect()
 }
 
 /// Returns the patch of a request that no pod waits for.

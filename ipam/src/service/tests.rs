@@ -1172,6 +1172,24 @@ fn block_that_was_edited_and_mended_is_used_again() {
 }
 
 #[test]
+fn slots_of_a_block_that_was_mended_after_a_boot_are_free() {
+    let server = Server::with_nodes(&["a"]);
+    let mut a = Machine::new(&server, "a");
+    let lan = ipam("10.30.0.0/28");
+    a.add("1", &lan).unwrap();
+    let mode = |mode: &str| json!([{"op": "replace", "path": "/spec/mode", "value": mode}]);
+    server.edit("10.30.0.0", mode("mine"));
+    std::fs::remove_dir_all(a.dir.path()).unwrap();
+    a.boot();
+    a.work();
+    assert!(a.add("2", &lan).is_err(), "nobody knows who has its slots");
+    server.edit("10.30.0.0", mode("shared"));
+    a.add("2", &lan).unwrap();
+    a.work();
+    assert_eq!(server.owned("10.30.0.0"), 1);
+}
+
+#[test]
 fn edited_and_deleted_blocks_are_not_used() {
     let server = Server::with_nodes(&["a", "b"]);
     let (a, b) = (Machine::new(&server, "a"), Machine::new(&server, "b"));
