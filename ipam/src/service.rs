@@ -249,7 +249,9 @@ struct Take<'a> {
     has_tried: bool,
     /// The blocks that were read for this ADD.
     read: BTreeSet<String>,
-    /// The blocks that were read since a request of this ADD was refused; empty as long as no request was.
+    /// The slot of a shared block that the first refused request of this ADD was about. The block was not read again.
+    refused: Option<(String, usize)>,
+    /// The shared blocks that were read before one of their slots is tried; empty as long as what the node knows of a block was new enough.
     reread: BTreeSet<String>,
     has_asked_for_nodes: bool,
     has_asked_for_claims: bool,
@@ -261,6 +263,14 @@ struct Take<'a> {
     /// The blocks that others were asked to share, and how many of them were not shared in time.
     asked: BTreeSet<String>,
     silent: u32,
+}
+
+/// What became of a request that was answered.
+enum Exchanged {
+    /// It was made, and a pod has perhaps got this address.
+    Made(Option<IpAddr>),
+    /// The block is another one than this node knows.
+    Refused,
 }
 
 impl<A: Api> Service<A> {
@@ -386,6 +396,7 @@ impl<A: Api> Service<A> {
                 is_listed: false,
                 has_tried: false,
                 read: BTreeSet::new(),
+                refused: None,
                 reread: BTreeSet::new(),
                 has_asked_for_nodes: false,
                 has_asked_for_claims: false,
@@ -426,13 +437,16 @@ impl<A: Api> Service<A> {
             };
             let granted = match step {
                 Step::Had(address) | Step::Granted(_, address) => Some(address),
-                Step::Exchange(name, request) => {
-                    let granted = self.exchange(&own, &name, &request)?;
-                    if granted.is_none() {
-                        take.reread.insert(name);
+                Step::Exchange(name, request) => match self.exchange(&own, &name, &request)? {
+                    Exchanged::Made(granted) => granted,
+                    Exchanged::Refused => {
+                        if !take.tries_another(&name, &request.change) {
+                            self.read(&own, &name)?;
+                            take.reread.insert(name);
+                        }
+                        None
                     }
-                    granted
-                }
+                },
                 step => {
                     self.prepare(&own, take.space, step)?;
                     None
@@ -552,13 +566,8 @@ impl<A: Api> Service<A> {
         })
     }
 
-    /// Sends a request that the entry of a block has pending. Returns the address that it has got.
-    fn exchange(
-        &self,
-        own: &Own,
-        name: &str,
-        request: &Request<Id>,
-    ) -> Result<Option<IpAddr>, Failure> {
+    /// Sends a request that the entry of a block has pending.
+    fn exchange(&self, own: &Own, name: &str, request: &Request<Id>) -> Result<Exchanged, Failure> {
         enum Call {
             Create(Value),
             Patch(Value),
@@ -591,9 +600,8 @@ impl<A: Api> Service<A> {
         let granted = self.answered(own, name, made.as_ref());
         self.turned.notify_all();
         match (made, granted) {
-            (Ok(_), granted) => granted,
-            (Err(ApiError::Refused(_)), Err(failure)) => Err(failure),
-            (Err(ApiError::Refused(_)), Ok(_)) => self.read(own, name).map(|()| None),
+            (Ok(_), granted) => granted.map(Exchanged::Made),
+            (Err(ApiError::Refused(_)), granted) => granted.map(|_| Exchanged::Refused),
             (Err(error), _) => Err(error.into()),
         }
     }

@@ -1,5 +1,6 @@
 //! What is to be done next for a pod without an address. Nothing here waits or asks anybody.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -12,7 +13,7 @@ use super::claims::Abandoned;
 use super::entry::Entry;
 use super::{State, Take, Times};
 use crate::claim::ClaimError;
-use crate::node::{self, Request, User};
+use crate::node::{self, Change, Request, User};
 use crate::object::{self, Holder, Mode, Slot};
 use crate::range::{BLOCK_SIZE, Block, Range};
 use crate::request::{Id, Own, want};
@@ -217,36 +218,43 @@ impl State {
         Some(Step::Exchange(name, request?))
     }
 
-    /// Takes a slot of a shared block, first of the block whose last answer is the newest: of other blocks the node knows older slots, which
-    /// other nodes may have taken. Nodes begin at different blocks, and leave slots of a block to each other, so that two of them seldom choose
-    /// the same one.
+    /// Takes a slot of a shared block. Nodes begin at different blocks, and leave slots of a block to each other, so that two of them seldom
+    /// choose the same one. A node goes on with the block of its newest answer as long as that has slots which are left to it, and reads
+    /// another block first: what it knows of that one is older.
     fn take_shared(&mut self, take: &mut Take<'_>, own: &Own, total: u128) -> Option<Step> {
         let mut is_pending = false;
-        let (names, home) = (
-            self.blocks(take),
-            name_at(take, self.home(take, own, total)),
-        );
-        let mut names: Vec<_> = rotated(&names, &own.holder.node).collect();
-        let answered_at = |name: &str| self.entries.get(name).map(|entry| entry.answered_at);
-        names.sort_by_key(|name| (std::cmp::Reverse(answered_at(name)), **name != home));
-        for name in names {
-            let block = &self.known[name];
-            let Mode::Shared(slots) = &block.mode else {
-                continue;
-            };
-            let free = slots.iter().enumerate();
-            let free = free.filter(|(_, slot)| slot.owner.is_empty());
-            let free = free.fold(0, |set, (slot, _)| set | 1 << slot);
-            let free = free & take.slots(&block.space, block.block);
-            if free == 0 || block.is_deleted {
-                continue;
-            }
-            // Another node was faster, so what this node knows of the other blocks is perhaps as old.
-            if !take.reread.is_empty() && take.reread.insert(name.clone()) {
+        let home = name_at(take, self.home(take, own, total));
+        let names = self.blocks(take);
+        let offers =
+            rotated(&names, &own.holder.node).filter_map(|name| self.offer(name, take, own));
+        let mut offers: Vec<_> = offers.collect();
+        offers.sort_by_key(|offer| {
+            (
+                offer.share == 0,
+                Reverse(offer.answered_at),
+                *offer.name != home,
+            )
+        });
+        let answered_at = |name: &String| self.entries.get(name).map(|entry| entry.answered_at);
+        let newest = names.iter().map(answered_at).max().flatten();
+        for Offer {
+            name,
+            free,
+            share,
+            answered_at,
+        } in offers
+        {
+            let is_old = !take.reread.is_empty() || answered_at < newest;
+            // After a refused slot of a block another one is tried unread only where it is left to this node.
+            let is_doubtful = share == 0 && take.refused_in(name) != 0;
+            if (is_old || is_doubtful) && take.reread.insert(name.clone()) {
                 return Some(Step::Read(name.clone()));
             }
+            if free == 0 {
+                continue;
+            }
+            let block = &self.known[name];
             let view = own.view(block);
-            let share = share(free, slots, name, &own.holder.node);
             let entry = entry(&mut self.entries, name, own, block.block, take.space);
             let ends = entry.ends(&take.owner);
             if ends && take.read.insert(name.clone()) {
@@ -256,13 +264,33 @@ impl State {
                 is_pending = true;
                 continue;
             }
-            let slot = one_of(share, hash(&[&take.owner]));
+            let slot = one_of(if share == 0 { free } else { share }, hash(&[&take.owner]));
             let asked = entry.ask(Some(&view), &take.owner, take.allocation, slot, true, false);
             if let Some(request) = asked {
                 return Some(Step::Exchange(name.clone(), request));
             }
         }
         is_pending.then_some(Step::Wait)
+    }
+
+    /// Returns what a shared block offers an ADD; `None` is one that is full.
+    fn offer<'a>(&self, name: &'a String, take: &Take<'_>, own: &Own) -> Option<Offer<'a>> {
+        let block = &self.known[name];
+        let Mode::Shared(slots) = &block.mode else {
+            return None;
+        };
+        let free = slots.iter().enumerate();
+        let free = free.filter(|(_, slot)| slot.owner.is_empty());
+        let free = free.fold(0, |set, (slot, _)| set | 1 << slot);
+        let free = free & take.slots(&block.space, block.block);
+        let is_usable = free != 0 && !block.is_deleted;
+        let free = free & !take.refused_in(name);
+        is_usable.then(|| Offer {
+            name,
+            free,
+            share: share(free, slots, name, &own.holder.node),
+            answered_at: self.entries.get(name).map(|entry| entry.answered_at),
+        })
     }
 
     /// Returns the place of the block with which this node begins: of two places, which differ from node to node, the one with fewer addresses
@@ -515,11 +543,39 @@ impl State {
     }
 }
 
+/// A shared block of which an ADD may take a slot.
+struct Offer<'a> {
+    name: &'a String,
+    /// The slots that have no owner, as far as this node knows, and were not refused.
+    free: u32,
+    /// Those of them that the other nodes leave to this one.
+    share: u32,
+    /// The number of the last answer about the block, if there was one.
+    answered_at: Option<u64>,
+}
+
 impl Take<'_> {
     /// Returns the slots of a block that the ADD may have.
     pub(super) fn slots(&self, space: &str, block: Block) -> u32 {
         let ranges = self.list.iter().filter(|_| space == self.space);
         ranges.fold(0, |set, range| set | range.slots(block))
+    }
+
+    /// A request was refused. Returns whether it was the first one, for a slot: then another slot is tried before the block is read.
+    pub(super) fn tries_another(&mut self, name: &str, change: &Change<Id>) -> bool {
+        let slot = match change {
+            Change::Slot(slot, Some(_)) if self.claim.is_none() && self.refused.is_none() => *slot,
+            _ => return false,
+        };
+        self.refused = Some((name.to_owned(), slot));
+        true
+    }
+
+    /// Returns the slots of a block that this ADD was refused, unless it has read the block since.
+    fn refused_in(&self, name: &str) -> u32 {
+        let refused = self.refused.iter().filter(|(block, _)| block == name);
+        let refused = refused.filter(|_| !self.reread.contains(name));
+        refused.fold(0, |set, (_, slot)| set | 1 << slot)
     }
 
     /// Returns whether the name of an object is that of a block for this ADD.
@@ -600,8 +656,8 @@ fn rotated<'a>(names: &'a [String], seed: &str) -> impl Iterator<Item = &'a Stri
     after.iter().chain(before)
 }
 
-/// Returns those of the free slots that the other nodes with pods in a block leave to this one, or all where none is left: a slot is that of
-/// the node whose hash has the greatest byte there. So nodes that know of each other choose different slots, although each takes the others'
+/// Returns those of the free slots that the other nodes with pods in a block leave to this one: a slot is that of the node whose hash has the
+/// greatest byte there. So nodes that know of each other choose different slots, although each takes the others'
 /// newest ones for free.
 fn share(free: u32, slots: &[Slot], block: &str, node: &str) -> u32 {
     let weights =
@@ -616,8 +672,7 @@ fn share(free: u32, slots: &[Slot], block: &str, node: &str) -> u32 {
             .iter()
             .all(|other| at(other, *slot) < at(&own, *slot))
     };
-    let share = (0..32).filter(is_own).fold(0, |set, slot| set | 1 << slot) & free;
-    if share == 0 { free } else { share }
+    (0..32).filter(is_own).fold(0, |set, slot| set | 1 << slot) & free
 }
 
 /// Returns one slot of a set that is not empty, which the seed chooses.

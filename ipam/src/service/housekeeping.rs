@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::choice::holder_key;
 use super::entry::Entry;
-use super::{Api, ApiError, Context, Failure, Service, State};
+use super::{Api, ApiError, Context, Exchanged, Failure, Service, State};
 use crate::claim::{Usage, slot_owner, usage_of};
 use crate::node::{self, Mode, Request, User};
 use crate::object::{self, AddressBlock, Slot, SlotPod};
@@ -348,7 +348,9 @@ impl<A: Api> Service<A> {
             }
             request
         };
-        self.exchange(own, name, &request)?;
+        if let Exchanged::Refused = self.exchange(own, name, &request)? {
+            self.read(own, name)?;
+        }
         Ok(true)
     }
 

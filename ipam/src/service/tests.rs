@@ -771,6 +771,46 @@ fn nodes_begin_at_different_blocks_of_a_small_range() {
 }
 
 #[test]
+fn slot_that_another_node_has_taken_costs_one_more_request() {
+    let requests = |pod: &str| {
+        let server = Server::with_nodes(&["a", "b"]);
+        let [a, b] = ["a", "b"].map(|name| Machine::new(&server, name));
+        let lan = ipam("10.30.0.0/27");
+        a.add("first", &lan).unwrap();
+        for pod in 0..10 {
+            b.add(&pod.to_string(), &lan).unwrap();
+        }
+        server.requests();
+        // The node takes each slot for free that the other one has, and for its own, since it knows of no other node.
+        a.add(pod, &lan).unwrap();
+        server.requests()
+    };
+    let all: BTreeSet<_> = (10..30).map(|pod| requests(&pod.to_string())).collect();
+    let patch = || "patch 10.30.0.0".to_owned();
+    assert!(all.contains(&vec![patch()]), "{all:?}");
+    assert!(all.contains(&vec![patch(); 2]), "{all:?}");
+    // The second one was taken, too.
+    let read = vec![patch(), patch(), "get 10.30.0.0".to_owned(), patch()];
+    assert!(all.contains(&read) && all.len() == 3, "{all:?}");
+}
+
+#[test]
+fn node_reads_the_block_with_which_it_goes_on_when_its_own_is_full() {
+    let server = Server::with_nodes(&["a", "c"]);
+    let [a, c] = ["a", "c"].map(|name| Machine::new(&server, name));
+    let lan = ipam("10.30.0.0/26");
+    c.add("other", &lan).unwrap();
+    let requests = (0..40).map(|pod| {
+        server.requests();
+        a.add(&pod.to_string(), &lan).unwrap();
+        server.requests()
+    });
+    let mut longer = requests.skip(1).filter(|requests| requests.len() > 1);
+    let expected = ["get 10.30.0.32", "patch 10.30.0.32"];
+    assert_eq!(longer.next().unwrap(), expected);
+}
+
+#[test]
 fn next_daemon_knows_all_addresses() {
     let server = Server::with_nodes(&["a", "b"]);
     let (mut a, b) = (Machine::new(&server, "a"), Machine::new(&server, "b"));
