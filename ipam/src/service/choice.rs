@@ -244,7 +244,7 @@ impl State {
             answered_at,
         } in offers
         {
-            let is_old = !take.reread.is_empty() || answered_at < newest;
+            let is_old = !take.reread.is_empty() || (answered_at < newest && !take.is_listed);
             // After a refused slot of a block another one is tried unread only where it is left to this node.
             let is_doubtful = share == 0 && take.refused_in(name) != 0;
             if (is_old || is_doubtful) && take.reread.insert(name.clone()) {
@@ -657,8 +657,7 @@ fn rotated<'a>(names: &'a [String], seed: &str) -> impl Iterator<Item = &'a Stri
 }
 
 /// Returns those of the free slots that the other nodes with pods in a block leave to this one: a slot is that of the node whose hash has the
-/// greatest byte there. So nodes that know of each other choose different slots, although each takes the others'
-/// newest ones for free.
+/// greatest byte there. So nodes that know of each other choose different slots, although each takes the others' newest ones for free.
 fn share(free: u32, slots: &[Slot], block: &str, node: &str) -> u32 {
     let weights =
         |node| -> ([u8; 32], &str) { (Sha256::digest([block, node].concat()).into(), node) };
