@@ -107,6 +107,13 @@ pub struct Slot {
     pub pods: Vec<SlotPod>,
 }
 
+/// Returns the set of the slots that have no owner; the lowest bit is the first slot.
+pub fn free_slots(slots: &[Slot]) -> u32 {
+    let free = slots.iter().enumerate();
+    let free = free.filter(|(_, slot)| slot.owner.is_empty());
+    free.fold(0, |set, (slot, _)| set | 1 << slot)
+}
+
 /// A pod that uses a slot's address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SlotPod {

@@ -332,12 +332,12 @@ fn label(node: &str) -> Value {
     add(&format!("/metadata/labels/{key}"), node)
 }
 
-/// A step of a JSON patch.
+/// Fails the patch unless the member has this value.
 pub(crate) fn test(path: &str, value: impl Into<Value>) -> Value {
     json!({"op": "test", "path": path, "value": value.into()})
 }
 
-/// A step of a JSON patch.
+/// Sets a member that there is.
 pub(crate) fn replace(path: &str, value: impl Into<Value>) -> Value {
     json!({"op": "replace", "path": path, "value": value.into()})
 }

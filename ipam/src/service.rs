@@ -265,7 +265,7 @@ struct Take<'a> {
     silent: u32,
 }
 
-/// What became of a request that was answered.
+/// The outcome of a request that the API server has answered.
 enum Exchanged {
     /// It was made, and a pod has perhaps got this address.
     Made(Option<IpAddr>),

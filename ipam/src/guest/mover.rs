@@ -435,11 +435,10 @@ async fn write(
 /// Goes back to blocks when pools have not been written yet.
 async fn reopen(run: &Run<'_, impl Cluster>, order: Order, seen: &Seen) -> Outcome<Report> {
     let Stored { pools, blocks } = &seen.stored;
-    let is_held = |block: &AddressBlock| matches!(block.mode, Mode::Node(_));
-    // A request of the return that closes a shared one may still be made: it fails under another turn.
+    // A late request of the return that closes a shared block fails under another turn.
     let patches = blocks
         .iter()
-        .filter(|block| !is_held(block) && seen.stored.has_pool_of(block))
+        .filter(|block| !matches!(block.mode, Mode::Node(_)) && seen.stored.has_pool_of(block))
         .map(|block| (name(block), moving::change_mode(block, "shared", None)));
     let patches: Vec<_> = patches.collect();
     let mut report = Report {

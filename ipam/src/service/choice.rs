@@ -84,8 +84,8 @@ impl State {
         let total: u128 = take.list.iter().map(Range::block_count).sum();
         let is_all_shared = take.list.iter().map(Range::count).sum::<u128>() <= SMALL;
         let is_small = is_claimed || is_all_shared;
-        // A node whose block of a small range nobody has made yet makes it, although others have addresses left: where all nodes take those of
-        // one block, each changes what the others know of it.
+        // A node makes the block with which it begins in a small range, unless another node has made it, although other blocks have free
+        // addresses: where all nodes take slots of one block, each request makes older what the others know of it.
         let is_tried = if is_small {
             is_all_shared
                 && take.is_listed
@@ -103,7 +103,7 @@ impl State {
             return step;
         }
         if !std::mem::replace(&mut take.is_listed, true) {
-            // It reads all blocks again.
+            // The list reads all blocks again.
             take.reread.clear();
             return look(take, total);
         }
@@ -235,8 +235,8 @@ impl State {
                 *offer.name != home,
             )
         });
-        let answered_at = |name: &String| self.entries.get(name).map(|entry| entry.answered_at);
-        let newest = names.iter().map(answered_at).max().flatten();
+        let newest = names.iter().map(|name| self.answered_at(name)).max();
+        let newest = newest.flatten();
         for Offer {
             name,
             free,
@@ -279,18 +279,20 @@ impl State {
         let Mode::Shared(slots) = &block.mode else {
             return None;
         };
-        let free = slots.iter().enumerate();
-        let free = free.filter(|(_, slot)| slot.owner.is_empty());
-        let free = free.fold(0, |set, (slot, _)| set | 1 << slot);
-        let free = free & take.slots(&block.space, block.block);
+        let free = object::free_slots(slots) & take.slots(&block.space, block.block);
         let is_usable = free != 0 && !block.is_deleted;
         let free = free & !take.refused_in(name);
         is_usable.then(|| Offer {
             name,
             free,
             share: share(free, slots, name, &own.holder.node),
-            answered_at: self.entries.get(name).map(|entry| entry.answered_at),
+            answered_at: self.answered_at(name),
         })
+    }
+
+    /// Returns the number of the last answer about a block, if there was one.
+    fn answered_at(&self, name: &str) -> Option<u64> {
+        self.entries.get(name).map(|entry| entry.answered_at)
     }
 
     /// Returns the place of the block with which this node begins: of two places, which differ from node to node, the one with fewer addresses
@@ -302,8 +304,8 @@ impl State {
             .map(|block| &block.mode)
         {
             None => 0,
-            Some(Mode::Shared(slots)) => slots.iter().filter(|slot| !slot.owner.is_empty()).count(),
-            Some(Mode::Node(_) | Mode::Closed(_)) => BLOCK_SIZE as usize,
+            Some(Mode::Shared(slots)) => object::free_slots(slots).count_zeros(),
+            Some(Mode::Node(_) | Mode::Closed(_)) => BLOCK_SIZE,
         };
         let starts = ["", "second"].map(|salt| hash(&[salt, &own.holder.node]) % total.max(1));
         starts.into_iter().min_by_key(used).unwrap_or_default()

@@ -605,7 +605,7 @@ impl<A: Api> Service<A> {
     }
 }
 
-/// Returns the owners of slots that pods of this node had before it was started anew.
+/// Returns the owners of slots that pods of this node had before the node was started anew.
 fn former_owners(slots: &[Slot], own: &Own) -> Vec<String> {
     let is_former = |pod: &&SlotPod| {
         *pod.node == *own.holder.node && !pod.boot.is_empty() && own.is_former(&pod.boot)
